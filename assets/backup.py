@@ -10,7 +10,7 @@ some of them alone. Here the log of each table ends with the version that the co
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from tidemark.resources import tables
@@ -18,7 +18,7 @@ from tidemark.resources.batches.plans import Commit
 from tidemark.resources.delta.log import LOG
 from tidemark.resources.places.place import Place, files_below, relative
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.errors import LakeError, SpecError
+from tidemark.timeops.errors import SpecError
 
 _NUMBERED = re.compile(r"\.?(\d{20})\..*")
 _POINTER = "_last_checkpoint"  # names the newest checkpoint, which may be beyond the commit; readers find it without
@@ -49,7 +49,7 @@ def back_up(workspace: Workspace, warehouse: Place) -> Backup:
 
     Raises:
         SpecError: Nothing is committed, or something is already where the copy belongs.
-        LakeError: A file of the commit is missing, or has another size.
+        LakeError: A file of the commit is missing or damaged.
     """
     commit, versions = _pinned(workspace)
     target = warehouse / workspace.spec.name
@@ -65,7 +65,7 @@ def back_up(workspace: Workspace, warehouse: Place) -> Backup:
         if _copied(file, target / str(name)):
             files, size = files + 1, size + file_bytes
     copy = Workspace(workspace.file, warehouse, clock=workspace.clock)
-    _ensure_whole(copy, versions)
+    replace(copy.opening, names=tuple(commit.table_versions)).ensure_whole()  # also windows that the spec lacks now
     if (begun := copy.batches.pending()) is not None:
         copy.batches.release(begun, workspace.clock.now())
     return Backup(target, commit, files, size)
@@ -128,18 +128,3 @@ def _write(target: Place, data: bytes) -> None:
     if isinstance(target, Path):
         target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(data)
-
-
-def _ensure_whole(copy: Workspace, versions: dict[str, int]) -> None:
-    """Compare the files of the copy with the ones that its tables name."""
-    for table, number in versions.items():
-        version = copy.lake.opened.seen(table, number)
-        there = {relative(file, version.folder): seen.st_size for file, seen in files_below(version.folder, "**/*")}
-        for path, size in version.sizes.items():
-            if there.get(path) != size:
-                raise LakeError(
-                    f"{version.folder / path} has {there.get(path, 'no')} bytes.",
-                    expected=f"{size:,}, as version {number} of {table} says",
-                    remedy="Delete this copy and make another one; if it happens again, the original lacks the file: "
-                    "`tidemark status` says more.",
-                )

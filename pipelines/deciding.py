@@ -18,10 +18,11 @@ from tidemark.assets.rebuild.plan import RebuildPlan
 from tidemark.pipelines.command_line import pipeline_of
 from tidemark.pipelines.rebuilding import RejudgeSettings, ReplaySettings
 from tidemark.pipelines.runner import rebuild_pipeline
-from tidemark.pipelines.terminal import in_a_line, plain, plural
+from tidemark.pipelines.terminal import in_a_line, plain
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace, silent
 from tidemark.timeops.errors import SpecError
+from tidemark.timeops.printable import plural
 
 _MOST_TOLD = 10  # results of a window in words
 _MOST_DAYS = 5

@@ -38,7 +38,6 @@ from tidemark.pipelines.command_line import pipeline_of
 from tidemark.pipelines.deciding import Decided
 from tidemark.pipelines.rebuilding import ForgetSettings
 from tidemark.pipelines.runner import rebuild_pipeline
-from tidemark.pipelines.terminal import plural
 from tidemark.pipelines.upkeep import ENDED, forget_run, is_run_of, jobs_of
 from tidemark.resources import tables
 from tidemark.resources.places.place import relative
@@ -46,6 +45,7 @@ from tidemark.resources.settings import Settings
 from tidemark.resources.traces import Sought
 from tidemark.resources.workspace import SpecFile, Workspace, silent
 from tidemark.timeops.errors import SpecError
+from tidemark.timeops.printable import plural
 
 _MOST_NAMED = 20  # files, of a source or of what is left
 _MOST_CHECKS = 10_000  # evaluations of a check that are looked through

@@ -32,7 +32,7 @@ from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.queries import python_rows
 from tidemark.resources.tables import DEAD_LETTERS, HELD_EVENTS, ORDERED_EVENTS, RAW_EVENTS, join_table
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.printable import json_line, printable
+from tidemark.timeops.printable import json_line, plural, printable
 from tidemark.timeops.reasons import Reason
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.utc import Instant, instant_of
@@ -106,11 +106,6 @@ def _in_units(us: int, most: int) -> str:
         if len(parts) == most:
             break
     return sign + " ".join(part for part in parts if part) if parts else f"{us} µs"
-
-
-def plural(count: int, noun: str, many: str | None = None) -> str:
-    """Return a count with its noun."""
-    return f"{count:,} {noun if count == 1 else many or noun + 's'}"
 
 
 def is_number(value: object) -> bool:

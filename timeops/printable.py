@@ -1,6 +1,7 @@
-"""Texts that others wrote, such as names of files and payloads, in messages that a terminal or a log shows.
+"""Texts in messages that a terminal or a log shows: names of files and payloads, which others wrote, and counts.
 
-Here: letters that a terminal obeys or that turn the text around, written out. Not here: the messages.
+Here: letters that a terminal obeys or that turn the text around, written out; a count with its noun. Not here: the
+messages.
 """
 
 import json
@@ -39,3 +40,8 @@ def _is_blank(letter: str) -> bool:
 def _in_json(letter: str) -> str:
     units = letter.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def plural(count: int, noun: str, many: str | None = None) -> str:
+    """Return a count with its noun."""
+    return f"{count:,} {noun if count == 1 else many or noun + 's'}"

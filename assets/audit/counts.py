@@ -8,13 +8,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-from tidemark.assets.audit.findings import Finding, counted, wrong_rows
+from tidemark.assets.audit.findings import Finding, wrong_rows
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import REFUSED, REPLAYED, Commit, Counts, IngestInput
 from tidemark.resources.batches.position import KEPT_UNTIL, Position
 from tidemark.resources.delta.queries import grouped_rows
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
+from tidemark.timeops.printable import plural
 from tidemark.timeops.reasons import OF_ACCEPTED, Stage
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.revisions import CHANGE, DELETE, PREIMAGE
@@ -82,7 +83,7 @@ def _audit_held(workspace: Workspace, commits: Sequence[Commit]) -> Iterator[Fin
     table, total = tables.HELD_EVENTS, Counts.sum(commit.counts for commit in commits)
     held, wanted = workspace.lake.row_count(table, workspace.base_of(table)), total.accepted - total.ordered
     if held != wanted:
-        what = f"it has {counted(held, 'event')}, and the batches have accepted {wanted:,} more than they released"
+        what = f"it has {plural(held, 'event')}, and the batches have accepted {wanted:,} more than they released"
         yield wrong_rows(workspace, table, what)
 
 
@@ -157,7 +158,7 @@ def _audit_files(workspace: Workspace) -> Iterator[Finding]:
         for source, files in IngestInput.of(commit.plan).files.items():
             gone = [str(path) for path, *_ in files if path not in remembered]
             if gone:
-                what = f"{counted(len(gone), 'file')} of {source} that batch {commit.batch_id} has read"
+                what = f"{plural(len(gone), 'file')} of {source} that batch {commit.batch_id} has read"
                 verb = "is" if len(gone) == 1 else "are"
                 yield wrong_rows(workspace, tables.FILES, f"{what} {verb} not remembered: {gone[0]}")
 
@@ -173,5 +174,5 @@ def _audit_revisions(workspace: Workspace, window: WindowSpec) -> Iterator[Findi
         workspace.lake, table, where, window.key_columns, values, version=workspace.base_of(table), having=has_gap
     )
     if gaps:
-        what = f"the revisions of {counted(len(gaps), 'window and group', 'windows and groups')} have gaps"
+        what = f"the revisions of {plural(len(gaps), 'window and group', 'windows and groups')} have gaps"
         yield wrong_rows(workspace, table, f"{what}, such as of the one that starts {gaps[0]['window_start']}")

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from tidemark.assets.audit.findings import Finding, Remedy, counted, scope_of, some, wrong_rows
+from tidemark.assets.audit.findings import Finding, Remedy, scope_of, some, wrong_rows
 from tidemark.assets.rebuild.plan import own_tables
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
@@ -23,6 +23,7 @@ from tidemark.resources.places.place import Place, files_below, relative
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.columns import SEQ
 from tidemark.timeops.errors import LakeError
+from tidemark.timeops.printable import plural
 
 _AT_ONCE = 64
 """Files whose pages are read between two looks at what was found."""
@@ -122,7 +123,7 @@ def _audit_log(
     history = history_of(folder, latest)
     lacks = history.lacks_for(min(versions))
     if lacks:
-        what = counted(len(lacks), "entry of its log is", "entries of its log are")
+        what = plural(len(lacks), "entry of its log is", "entries of its log are")
         yield lost(workspace, table, f"{what} missing or damaged, of version {some(lacks)}")
     # A log with gaps does not say how long its files lived.
     wanted = versions if history.is_whole else ()
@@ -145,7 +146,7 @@ def _stored(folder: Place) -> Mapping[str, int]:
 
 
 def _of_file(workspace: Workspace, table: str, file: Lifetime, fault: str, *, is_old: bool) -> Finding:
-    rows = "" if file.rows is None else f", with {counted(file.rows, 'row')}"
+    rows = "" if file.rows is None else f", with {plural(file.rows, 'row')}"
     what = f"the file {file.path} {fault}{rows}"
     if is_old:
         return wrong_rows(workspace, table, f"{what}; only versions of earlier commits have it")

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+
+from tidemark.assets.exclusions import ranges_of
 from tidemark.resources import tables
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.spec import WindowSpec
@@ -68,7 +71,7 @@ def scope_of(workspace: Workspace, table: str) -> Scope:
     spec = workspace.spec
     name = table.partition("/")[2]
     of_window = table.startswith(("windows/", "history/")) and any(window.name == name for window in spec.windows)
-    return Scope((name,)) if of_window and not spec.closes_by_silence else Scope.ALL
+    return Scope((name,)) if of_window and not spec.are_made_with_all([name]) else Scope.ALL
 
 
 def of_window(workspace: Workspace, window: WindowSpec, what: str) -> Finding:
@@ -78,17 +81,7 @@ def of_window(workspace: Workspace, window: WindowSpec, what: str) -> Finding:
 
 def some(numbers: Sequence[int]) -> str:
     """Return numbers in words: ranges, of many only the first."""
-    ranges: list[list[int]] = []
-    for number in numbers:
-        if ranges and number == ranges[-1][1] + 1:
-            ranges[-1][1] = number
-        else:
-            ranges.append([number, number])
+    ranges = ranges_of(np.asarray(numbers, np.int64))
     shown = [f"{first:,}" if first == last else f"{first:,} to {last:,}" for first, last in ranges[:_MOST_SHOWN]]
     more = len(ranges) - _MOST_SHOWN
     return ", ".join(shown) + (f" and {more:,} more" if more > 0 else "")
-
-
-def counted(n: int, noun: str, plural: str | None = None) -> str:
-    """Return a number with its noun."""
-    return f"{n:,} {noun if n == 1 else plural or f'{noun}s'}"

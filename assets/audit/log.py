@@ -10,15 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.assets.audit.findings import Finding, counted, some, wrong_rows
+from tidemark.assets.audit.findings import Finding, some, wrong_rows
 from tidemark.assets.audit.sequences import Faults, Numbers, Sequences
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import LOG_CLOCK, BatchInput, Commit, RebuildInput
+from tidemark.resources.batches.plans import LOG_CLOCK, BatchInput, Commit, Kind, RebuildInput
 from tidemark.resources.batches.position import plan_end, records_in
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.narrow import integers
+from tidemark.timeops.printable import plural
 
 _LEAST = np.iinfo(np.int64).min
 
@@ -120,15 +121,15 @@ def _said(workspace: Workspace, table: str, faults: Faults, what: str, of: str =
     """Yield what is missing, or there twice."""
     if faults.n_missing:
         sentence = (
-            f"{counted(faults.n_missing, f'{what} is', f'{what}s are')} missing{of}: {some(_numbers(faults.missing))}"
+            f"{plural(faults.n_missing, f'{what} is', f'{what}s are')} missing{of}: {some(_numbers(faults.missing))}"
         )
         yield wrong_rows(workspace, table, sentence)
     if faults.doubled:
         numbers = _numbers(faults.doubled)
-        sentence = f"{counted(len(numbers), f'{what} is', f'{what}s are')} there more than once{of}: {some(numbers)}"
+        sentence = f"{plural(len(numbers), f'{what} is', f'{what}s are')} there more than once{of}: {some(numbers)}"
         yield wrong_rows(workspace, table, sentence)
     if faults.n_beyond:
-        sentence = f"{counted(faults.n_beyond, what)} more than the last commit names{of}"
+        sentence = f"{plural(faults.n_beyond, what)} more than the last commit names{of}"
         yield wrong_rows(workspace, table, sentence)
 
 
@@ -138,15 +139,16 @@ def _numbers(pairs: Sequence[tuple[int, int]]) -> list[int]:
 
 def _audit_ranges(workspace: Workspace) -> Iterator[Finding]:
     """Look for parts of the log that no batch, or more than one, has read or judged."""
-    for kind, done in (("ingest", "read"), ("process", "judged")):
+    kinds: tuple[tuple[Kind, str], ...] = (("ingest", "read"), ("process", "judged"))
+    for kind, done in kinds:
         end = 0
-        for commit in workspace.batches.history("ingest" if kind == "ingest" else "process"):
+        for commit in workspace.batches.history(kind):
             plan = commit.plan
             if plan.first_seq != end or plan_end(plan) < plan.first_seq:
                 what = f"batch {commit.batch_id} has {done} records {plan.first_seq:,} to {plan_end(plan) - 1:,}"
                 yield wrong_rows(workspace, tables.BATCHES, f"{what}, and the ones before it up to {end - 1:,}")
             if kind == "ingest" and commit.counts.records != records_in(plan):
-                what = f"batch {commit.batch_id} counts {counted(commit.counts.records, 'record')}"
+                what = f"batch {commit.batch_id} counts {plural(commit.counts.records, 'record')}"
                 yield wrong_rows(workspace, tables.BATCHES, f"{what}, and has read {records_in(plan):,}")
             end = plan_end(plan)
 

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.admissions import admitted
-from tidemark.assets.audit.findings import Finding, counted, some, wrong_rows
+from tidemark.assets.audit.findings import Finding, some, wrong_rows
 from tidemark.assets.exclusions import records_between
 from tidemark.assets.log_control import SPEC, recorded, waits_up_to
 from tidemark.assets.planning import segment_of
@@ -37,6 +37,7 @@ from tidemark.resources.recounted_ends import NONE
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.materialize import computed
+from tidemark.timeops.printable import plural
 from tidemark.timeops.reasons import UNTIMED, Reason, Stage
 from tidemark.timeops.rules import Waits
 from tidemark.timeops.spec import Spec
@@ -271,19 +272,19 @@ class _Comparison:
         workspace = self.workspace
         events = tables.ORDERED_EVENTS if self._knows_accepted else tables.DEAD_LETTERS
         if self.lost:
-            what = f"{counted(len(self.lost), 'record')} of the log ended nowhere: {some(self.lost)}"
+            what = f"{plural(len(self.lost), 'record')} of the log ended nowhere: {some(self.lost)}"
             yield wrong_rows(workspace, events, what)
         if self.doubled:
-            what = f"{counted(len(self.doubled), 'record')} of the log ended in more than one place"
+            what = f"{plural(len(self.doubled), 'record')} of the log ended in more than one place"
             yield wrong_rows(workspace, events, f"{what}, or should not be there: {some(self.doubled)}")
         for (there, wanted), seqs in self.others.items():
             table = events if there == _WORDS[_ACCEPTED] else tables.DEAD_LETTERS
-            what = f"{counted(len(seqs), 'record is', 'records are')} {there}, and by the recount {wanted}"
+            what = f"{plural(len(seqs), 'record is', 'records are')} {there}, and by the recount {wanted}"
             yield wrong_rows(workspace, table, f"{what}: {some(seqs)}")
         if self.times:
             seq, there_us, wanted_us = self.times[0]
             what = (
-                f"`_timestamp` of {counted(len(self.times), 'record')} is not as recounted, such as of record {seq:,}"
+                f"`_timestamp` of {plural(len(self.times), 'record')} is not as recounted, such as of record {seq:,}"
             )
             yield wrong_rows(
                 workspace, events, f"{what}: {Instant(there_us)}, and {Instant(wanted_us)} by the recount"

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidemark.assets.audit.findings import Finding, counted, of_window
+from tidemark.assets.audit.findings import Finding, of_window
 from tidemark.assets.recount.windows import START, Part, WrongResult, can_recompute, doubled_results, wrong_results
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
+from tidemark.timeops.printable import plural
 from tidemark.timeops.spec import WindowSpec
 
 MOST = 1_000_000
@@ -80,7 +81,7 @@ def _audit_window(workspace: Workspace, window: WindowSpec, hours: Counter[int])
     if wrong:
         yield of_window(workspace, window, _said(wrong))
     if doubled:
-        what = f"{counted(len(doubled), 'window and group is', 'windows and groups are')} there more than once"
+        what = f"{plural(len(doubled), 'window and group is', 'windows and groups are')} there more than once"
         yield of_window(workspace, window, f"{what}: {_shown(doubled[0])}")
 
 
@@ -106,7 +107,7 @@ def _said(wrong: Sequence[WrongResult]) -> str:
     kinds = ", ".join(f"{n:,} {kind}" for kind, n in each.items() if n)
     first = wrong[0]
     sentence = (
-        f"{counted(len(wrong), 'result is', 'results are')} not as recomputed ({kinds}), such as {_shown(first.key)}"
+        f"{plural(len(wrong), 'result is', 'results are')} not as recomputed ({kinds}), such as {_shown(first.key)}"
     )
     if first.written is None or first.recomputed is None:
         return sentence

@@ -23,7 +23,7 @@ from tidemark.pipelines.command_line import (
     spec_path,
     warehouse_option,
 )
-from tidemark.timeops.printable import json_line
+from tidemark.timeops.printable import json_line, plural
 
 if TYPE_CHECKING:
     from tidemark.assets.preview import WindowRows
@@ -90,7 +90,7 @@ def _show(file: "SpecFile", found: "SpecPlan") -> None:
 
 
 def _summary(found: "SpecPlan") -> str:
-    from tidemark.pipelines.terminal import plural, second
+    from tidemark.pipelines.terminal import second
 
     if found.batch is None or found.since is None:
         return f"no tables in {found.folder} yet; a run creates them"
@@ -121,7 +121,6 @@ def _show_changes(file: "SpecFile", changes: "Sequence[Change]") -> None:
 
 
 def _work_lines(file: "SpecFile", found: "SpecPlan") -> "Iterator[tuple[str, str]]":
-    from tidemark.pipelines.terminal import plural
 
     if found.run is None:
         yield "run", found.input_fault
@@ -164,7 +163,7 @@ def _show_differences(found: "SpecPlan") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from tidemark.pipelines.terminal import console, plural
+    from tidemark.pipelines.terminal import console
 
     assert found.differs is not None  # the caller has looked
     letters = {reason: pair for reason, pair in found.differs.letters.items() if pair[0] != pair[1]}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidemark.pipelines.command_line import (
+    FAILED,
     overrides_option,
     put,
     read_specs,
@@ -166,7 +167,6 @@ def forget(
     or usage.
     """
     why = sentence(reason, "--reason")
-    from tidemark.pipelines.command_line import FAILED
     from tidemark.pipelines.forgetting import forget as forget_records
     from tidemark.pipelines.instance import dagster_instance
     from tidemark.pipelines.terminal import telling

@@ -19,7 +19,7 @@ from tidemark.pipelines.command_line import (
     spec_path,
     warehouse_option,
 )
-from tidemark.timeops.printable import json_line
+from tidemark.timeops.printable import json_line, plural
 
 if TYPE_CHECKING:
     from tidemark.resources.places.place import Place
@@ -71,7 +71,7 @@ def explain(
     """
     from tidemark.assets.questions.asking import Question, RecordAnswers
     from tidemark.assets.questions.asking import explain as answer_to
-    from tidemark.pipelines.terminal import plural, telling
+    from tidemark.pipelines.terminal import telling
 
     question = Question(seq, where, window, start, _values(groups), limit)
     question.check()

@@ -26,7 +26,7 @@ from tidemark.pipelines.command_line import (
     warehouse_option,
 )
 from tidemark.timeops.errors import SpecError, TidemarkError
-from tidemark.timeops.printable import json_line
+from tidemark.timeops.printable import json_line, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,7 +129,7 @@ def _show_status(state: "Status") -> None:
 
 
 def _status_lines(state: "Status") -> "Iterator[tuple[str, str]]":
-    from tidemark.pipelines.terminal import plural, second
+    from tidemark.pipelines.terminal import second
 
     if state.last is None:
         yield "records", "none: no batch has been committed yet"
@@ -180,7 +180,7 @@ def _watermark(state: "Status") -> str:
 
 
 def _last_batch(state: "Status") -> str:
-    from tidemark.pipelines.terminal import plural, second
+    from tidemark.pipelines.terminal import second
     from tidemark.resources.batches.position import records_in
 
     assert state.last is not None  # the caller has looked
@@ -272,7 +272,7 @@ def show(
     Exit status: 0 done, also when there are no such rows; 2 bad spec, table, condition or usage; 1 a failure, or
     nothing is committed yet.
     """
-    from tidemark.pipelines.terminal import plural, since_boot, write_rows
+    from tidemark.pipelines.terminal import since_boot, write_rows
     from tidemark.resources.delta.queries import select
     from tidemark.resources.tables import BATCHES, DEAD_LETTERS
     from tidemark.resources.workspace import Workspace

@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from tidemark.pipelines.terminal import plural
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import (
     FIRST_CLOCK,
@@ -31,6 +30,7 @@ from tidemark.resources.delta.queries import newest_rows, pieces
 from tidemark.resources.sources.kafka_offsets import Positions
 from tidemark.resources.tables import DEAD_LETTERS
 from tidemark.resources.workspace import Workspace
+from tidemark.timeops.printable import plural
 from tidemark.timeops.reasons import Reason
 from tidemark.timeops.spec import Spec
 

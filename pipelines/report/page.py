@@ -41,7 +41,6 @@ from tidemark.pipelines.terminal import (
     length,
     no_more_than,
     number,
-    plural,
     second,
     share,
     shortened,
@@ -54,6 +53,7 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops.durations import format_duration, micros
 from tidemark.timeops.errors import TidemarkError
 from tidemark.timeops.losses import OF_TIME
+from tidemark.timeops.printable import plural
 from tidemark.timeops.spec import EarlyPolicy, LatePolicy, Source, Spec, TimeSpec, WindowSpec
 from tidemark.timeops.spec.between_parts import has_event_time
 from tidemark.timeops.spec.event_time import Periodic
