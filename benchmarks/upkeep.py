@@ -1,4 +1,8 @@
-"""Many small batches with and without `tidemark maintain`: files, bytes, seconds: `python -m benchmarks.upkeep`."""
+"""Many small batches with and without `tidemark maintain`: files, bytes, seconds: `python -m benchmarks.upkeep`.
+
+`--long` is a pipeline that runs for long: a thousand batches with upkeep, the last hundred of them in turns with
+batches 50 to 150 of a young one, so that other work on the machine meets both alike.
+"""
 
 import tempfile
 import time
@@ -9,10 +13,12 @@ from pathlib import Path
 from statistics import median
 
 import click
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 from dagster import DagsterInstance
 
+from benchmarks.growth import live_heap_mb
 from tidemark.pipelines import upkeep
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
@@ -68,6 +74,7 @@ class Side:
             f"{sum(one.files for one in sizes):7,} {sum(one.stored for one in sizes):7,}"
             f" {sum(one.stored_bytes for one in sizes) / 1e6:8.1f} {sum(one.log_bytes for one in sizes) / 1e6:8.1f}"
             f" {runs / 1e6:8.1f} {median(self.took[-last:]):7.2f} {spent}"
+            f" {psutil.Process().memory_info().rss / 1e6:9.0f} {live_heap_mb():8.0f}"
         )
 
 
@@ -82,10 +89,11 @@ def land(folder: Path, number: int) -> None:
     path.with_suffix(".new").rename(path)
 
 
-def sides(root: Path) -> Sequence[Side]:
-    """Return the same pipeline twice over the same input."""
+def sides(root: Path, *names: str) -> Sequence[Side]:
+    """Return the same pipeline under each name, over the same input."""
     made = []
-    for name in ("without", "maintained"):
+    for name in names:
+        root.mkdir(exist_ok=True)
         path = root / f"{name}.yaml"
         path.write_text(SPEC.format(name=name))
         home = root / f"home_{name}"
@@ -96,24 +104,56 @@ def sides(root: Path) -> Sequence[Side]:
     return made
 
 
+def compare(root: Path, batches: int, every: int) -> None:
+    """Run one side with upkeep and one without, in turns."""
+    both = sides(root, "without", "maintained")
+    for number in range(batches):
+        land(root / "in", number)
+        for side in both:
+            side.run()
+        if (number + 1) % every == 0:
+            both[1].look_after()
+            for side in both:
+                click.echo(f"{number + 1:5} {side.file.spec.name:>11}   {side.line(every)}")
+
+
+def run_for_long(root: Path, batches: int, every: int) -> None:
+    """Run a pipeline with upkeep, and beside its last hundred batches the first ones of a young pipeline."""
+    [old] = sides(root, "old")
+    for number in range(batches - 100):
+        land(root / "in", number)
+        _run(old, number, every)
+    [young] = sides(root / "young_one", "young")
+    for number in range(150):
+        land(root / "young_one" / "in", number)
+        _run(young, number, every)
+        if number >= 50:
+            land(root / "in", batches - 150 + number)
+            _run(old, batches - 150 + number, every)
+    last, first = median(old.took[-100:]), median(young.took[-100:])
+    click.echo(f"last hundred {last:.2f} s, batches 50 to 150 of the young one {first:.2f} s: {last / first:.2f}")
+
+
+def _run(side: Side, number: int, every: int) -> None:
+    side.run()
+    if (number + 1) % every == 0:
+        side.look_after()
+        click.echo(f"{number + 1:5} {side.file.spec.name:>11}   {side.line(every)}")
+
+
 @click.command()
 @click.option("--batches", default=300, help="Of each side.")
 @click.option("--every", default=25, help="So many batches are between two upkeeps, and two lines.")
-def main(batches: int, every: int) -> None:
-    """Run both sides in turns, and print their state every so often."""
+@click.option("--long", "is_long", is_flag=True, help="Compare an old pipeline with a young one, both with upkeep.")
+def main(batches: int, every: int, is_long: bool) -> None:
+    """Run the sides, and print their state every so often."""
     upkeep.LEAST = timedelta(0)  # a benchmark does not wait an hour for files to be old
     local_session(session_config())
-    click.echo("               of the latest  stored  data MB   log MB  runs MB  s/batch  s/upkeep")
+    click.echo(
+        "               of the latest  stored  data MB   log MB  runs MB  s/batch  s/upkeep python MB  heap MB"
+    )
     with tempfile.TemporaryDirectory() as folder:
-        both = sides(Path(folder))
-        for number in range(batches):
-            land(Path(folder) / "in", number)
-            for side in both:
-                side.run()
-            if (number + 1) % every == 0:
-                both[1].look_after()
-                for side in both:
-                    click.echo(f"{number + 1:5} {side.file.spec.name:>11}   {side.line(every)}")
+        (run_for_long if is_long else compare)(Path(folder), batches, every)
 
 
 if __name__ == "__main__":
