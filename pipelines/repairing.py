@@ -57,7 +57,7 @@ def repair_pipeline(
         return Workspace(file, settings.warehouse, partial(open_session, choice, tell), tell=tell)
 
     workspace = opened()
-    findings = audit(workspace).findings
+    findings = audit(workspace, from_start=True).findings
     if not findings:
         return Repaired(workspace, findings)
     plan = plan_repair(workspace, findings)
@@ -72,7 +72,7 @@ def repair_pipeline(
         rebuild = RebuildSettings(reason=REASON, windows=[*plan.scope.windows], unreadable=[*plan.unreadable])
         rebuild_pipeline(file, settings, rebuild, instance=instance, tell=tell)
     workspace = opened()
-    return Repaired(workspace, findings, (*steps, *lost), audit(workspace).findings)
+    return Repaired(workspace, findings, (*steps, *lost), audit(workspace, from_start=True).findings)
 
 
 def _mend(

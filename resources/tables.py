@@ -36,6 +36,8 @@ REBUILD = "_rebuild"
 """The folder in which a rebuild makes its tables, next to the pipeline's."""
 COPIES = ("_state/reading", "_state/aside", "_state/cast_log", REBUILD)
 """Folders with copies of rows, which runs and rebuilds make while they work, and killed ones leave."""
+BOOKMARK = "_state/audit.json"
+"""The file that says how far an audit has come which was stopped; it may quote values."""
 FIRST_TIMES = "_state/first_times"
 OPEN_EVENTS = "_state/open_events"
 SESSION_EVENTS = "_state/session_events"

@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.admissions import admitted
+from tidemark.assets.audit.bookmark import Bookmarks
 from tidemark.assets.audit.findings import Finding, some, wrong_rows
 from tidemark.assets.exclusions import records_between
 from tidemark.assets.log_control import SPEC, recorded, waits_up_to
@@ -42,7 +43,6 @@ from tidemark.timeops.reasons import UNTIMED, Reason, Stage
 from tidemark.timeops.rules import Waits
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.utc import Instant
-from tidemark.timeops.watermark.timelines import STATE
 
 Flags = NDArray[np.bool_]
 Numbers = NDArray[np.int64]
@@ -67,12 +67,13 @@ _CODES: Mapping[str, int] = {
 
 
 def audit_verdicts(
-    workspace: Workspace, readable: Callable[[str], bool], note: Callable[[str], None]
+    workspace: Workspace, bookmarks: Bookmarks, readable: Callable[[str], bool], note: Callable[[str], None]
 ) -> Iterator[Finding]:
     """Judge the whole log again, and compare where each record is, why, and with which time.
 
     Args:
         workspace: The pipeline.
+        bookmarks: What an audit before this one has judged; notes each batch that is compared.
         readable: Says of a table whether its rows can be compared.
         note: Is told what could not be audited.
     """
@@ -87,20 +88,25 @@ def audit_verdicts(
     except KeyError:
         note(f"verdicts were not recounted: `{tables.WATERMARKS}` lacks a batch")
         return
-    compared = _Comparison(workspace)
-    _judge_all(workspace, of_batches, compared, note)
+    compared = _Comparison(workspace, _Faults.of_dict(bookmarks.bookmark.faults))
+    _judge_all(workspace, of_batches, compared, bookmarks, note)
     yield from compared.findings()
 
 
 def _judge_all(
-    workspace: Workspace, of_batches: Mapping[int, Checkpoint], compared: "_Comparison", note: Callable[[str], None]
+    workspace: Workspace,
+    of_batches: Mapping[int, Checkpoint],
+    compared: "_Comparison",
+    bookmarks: Bookmarks,
+    note: Callable[[str], None],
 ) -> None:
     """Judge the log again, and compare each part with where the tables have its records."""
-    before, timelines, total = START, STATE.empty_table(), workspace.progress.processed_end()
+    before, total = START, workspace.progress.processed_end()
+    judged, timelines = bookmarks.bookmark.judged, bookmarks.bookmark.timelines
     rules_before: RecountRules | None = None
     for commit in workspace.batches.history("process"):
         under = workspace.under(_spec_at(workspace, commit))
-        if records_in(commit.plan):
+        if records_in(commit.plan) and commit.batch_id >= judged:
             log = records_between(under, commit.plan.first_seq, plan_end(commit.plan))
             rules = _rules_of(under, log, before, commit.plan)
             if rules_before is not None and not _are_alike(rules, rules_before):
@@ -110,14 +116,16 @@ def _judge_all(
                     return
                 timelines = state_at(under, before)
             rules_before = rules
-            for part in _judged_again(under, log, rules, timelines, commit):
-                timelines = part.after
-                if len(part.seqs):
-                    seqs = range(int(part.seqs[0]), int(part.seqs[-1]) + 1)
-                    compared.compare(part, _Places.of(workspace, seqs, rules))
-                    workspace.tell(f"{seqs.stop:,} of {total:,} records judged again")
-            if not rules.follows_clock:
-                compared.compare_watermark(of_batches[commit.batch_id], pc.max(timelines["computed"]).as_py())
+            if commit.batch_id > judged:
+                for part in _judged_again(under, log, rules, timelines, commit):
+                    timelines = part.after
+                    if len(part.seqs):
+                        seqs = range(int(part.seqs[0]), int(part.seqs[-1]) + 1)
+                        compared.compare(part, _Places.of(workspace, seqs, rules))
+                        workspace.tell(f"{seqs.stop:,} of {total:,} records judged again")
+                if not rules.follows_clock:
+                    compared.compare_watermark(of_batches[commit.batch_id], pc.max(timelines["computed"]).as_py())
+                bookmarks.note(judged=commit.batch_id, timelines=timelines, faults=compared.faults.to_dict())
         before = of_batches[commit.batch_id]
 
 
@@ -218,15 +226,36 @@ def _pieces(workspace: Workspace, table: str, seqs: range, names: Sequence[str])
 
 
 @dataclass
-class _Comparison:
-    """The faults of the records that were compared."""
+class _Faults:
+    """The faults of the records that were compared: `_arrival_seq`, or batches whose watermark is wrong.
 
-    workspace: Workspace
+    `others` are by what a record is and what it should be; `times` are `_arrival_seq`, its `_timestamp` and the one
+    that it should have, microseconds.
+    """
+
     lost: list[int] = field(default_factory=list)
     doubled: list[int] = field(default_factory=list)
     others: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     times: list[tuple[int, int, int]] = field(default_factory=list)
     watermarks: list[int] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return them as JSON can hold them."""
+        return vars(self) | {"others": [[*pair, seqs] for pair, seqs in self.others.items()]}
+
+    @classmethod
+    def of_dict(cls, stored: Mapping[str, Any]) -> "_Faults":
+        """Return what `to_dict` has returned."""
+        others = {(there, wanted): seqs for there, wanted, seqs in stored.get("others", [])}
+        return cls(**{**stored, "others": others})
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """Comparing records, and what was wrong with them so far."""
+
+    workspace: Workspace
+    faults: _Faults
 
     @property
     def _knows_accepted(self) -> bool:
@@ -242,14 +271,14 @@ class _Comparison:
         if not self._knows_accepted:  # of an accepted record there is no row
             copies[at[wanted == _ACCEPTED]] += 1
             expected &= ~places.is_let_in
-        self.lost += self._named(places, expected & (copies == 0))
-        self.doubled += self._named(places, (copies > 1) | (~expected & ~places.is_let_in & (copies > 0)))
+        self.faults.lost += self._named(places, expected & (copies == 0))
+        self.faults.doubled += self._named(places, (copies > 1) | (~expected & ~places.is_let_in & (copies > 0)))
         self._compare_reasons(part.seqs, places.code[at], wanted, ~places.is_let_in[at] & (copies[at] == 1))
         is_timed = (places.us[at] != NONE) & (wanted == _ACCEPTED) & ~places.is_let_in[at]
         if places.policy == "adjust":  # these have the time of the watermark
             is_timed &= ~part.below
         for number in np.flatnonzero(is_timed & (places.us[at] != part.t))[:_MOST_NAMED].tolist():
-            self.times.append((int(part.seqs[number]), int(places.us[at][number]), int(part.t[number])))
+            self.faults.times.append((int(part.seqs[number]), int(places.us[at][number]), int(part.t[number])))
 
     def _named(self, places: _Places, which: Flags) -> list[int]:
         return [places.seqs.start + int(number) for number in np.flatnonzero(which)[:_MOST_NAMED]]
@@ -260,37 +289,36 @@ class _Comparison:
             which &= ~((code == _NOWHERE) & (wanted == _ACCEPTED))
         for number in np.flatnonzero(which)[:_MOST_NAMED].tolist():
             pair = _WORDS[int(code[number])], _WORDS[int(wanted[number])]
-            self.others.setdefault(pair, []).append(int(seqs[number]))
+            self.faults.others.setdefault(pair, []).append(int(seqs[number]))
 
     def compare_watermark(self, after: Checkpoint, wanted_us: int | None) -> None:
         """Compare the watermark after a batch with the one that the second opinion has there."""
         if after.position.watermark_us != wanted_us:
-            self.watermarks.append(after.batch_id)
+            self.faults.watermarks.append(after.batch_id)
 
     def findings(self) -> Iterator[Finding]:
         """Yield what is wrong."""
         workspace = self.workspace
         events = tables.ORDERED_EVENTS if self._knows_accepted else tables.DEAD_LETTERS
-        if self.lost:
-            what = f"{plural(len(self.lost), 'record')} of the log ended nowhere: {some(self.lost)}"
+        if self.faults.lost:
+            what = f"{plural(len(self.faults.lost), 'record')} of the log ended nowhere: {some(self.faults.lost)}"
             yield wrong_rows(workspace, events, what)
-        if self.doubled:
-            what = f"{plural(len(self.doubled), 'record')} of the log ended in more than one place"
-            yield wrong_rows(workspace, events, f"{what}, or should not be there: {some(self.doubled)}")
-        for (there, wanted), seqs in self.others.items():
+        if self.faults.doubled:
+            what = f"{plural(len(self.faults.doubled), 'record')} of the log ended in more than one place"
+            yield wrong_rows(workspace, events, f"{what}, or should not be there: {some(self.faults.doubled)}")
+        for (there, wanted), seqs in self.faults.others.items():
             table = events if there == _WORDS[_ACCEPTED] else tables.DEAD_LETTERS
             what = f"{plural(len(seqs), 'record is', 'records are')} {there}, and by the recount {wanted}"
             yield wrong_rows(workspace, table, f"{what}: {some(seqs)}")
-        if self.times:
-            seq, there_us, wanted_us = self.times[0]
-            what = (
-                f"`_timestamp` of {plural(len(self.times), 'record')} is not as recounted, such as of record {seq:,}"
-            )
+        if self.faults.times:
+            seq, there_us, wanted_us = self.faults.times[0]
+            records = plural(len(self.faults.times), "record")
+            what = f"`_timestamp` of {records} is not as recounted, such as of record {seq:,}"
             yield wrong_rows(
                 workspace, events, f"{what}: {Instant(there_us)}, and {Instant(wanted_us)} by the recount"
             )
-        if self.watermarks:
-            what = f"the watermark after batch {some(self.watermarks)} is not the recounted one"
+        if self.faults.watermarks:
+            what = f"the watermark after batch {some(self.faults.watermarks)} is not the recounted one"
             yield wrong_rows(workspace, tables.WATERMARKS, what)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tidemark.assets.audit.bookmark import Bookmarks
 from tidemark.assets.audit.counts import audit_counts
 from tidemark.assets.audit.files import audit_files
 from tidemark.assets.audit.findings import Finding
@@ -44,12 +45,16 @@ class Audit:
         return [finding.to_dict(workspace) for finding in self.findings]
 
 
-def audit(workspace: Workspace) -> Audit:
-    """Audit all that a pipeline has stored; nothing is written.
+def audit(workspace: Workspace, *, from_start: bool = False) -> Audit:
+    """Audit all that a pipeline has stored; none of its tables is written.
 
     Every file of the last commit, and of earlier ones that are kept, is there and can be read. No other program has
     changed rows. The log has no hole and no double. The tables hold what the batches counted. Every record is where a
     second opinion on the whole log puts it, and every final result follows from the events in the tables.
+
+    Args:
+        workspace: The pipeline.
+        from_start: Judge and recompute everything, also what an audit has compared that was stopped.
 
     Raises:
         LakeError: The pipeline has no tables.
@@ -63,7 +68,7 @@ def audit(workspace: Workspace) -> Audit:
     if not exists:
         raise _no_tables(workspace)
     with workspace.batches.as_of_now():
-        return _audit(workspace)
+        return _audit(workspace, from_start=from_start)
 
 
 def _no_tables(workspace: Workspace) -> LakeError:
@@ -74,7 +79,7 @@ def _no_tables(workspace: Workspace) -> LakeError:
     )
 
 
-def _audit(workspace: Workspace) -> Audit:
+def _audit(workspace: Workspace, *, from_start: bool) -> Audit:
     last, findings = workspace.batches.last_commit(), _Findings(workspace, changed=_changed_by_hand(workspace))
     findings.take(audit_files(workspace))
     if last is None:
@@ -85,17 +90,21 @@ def _audit(workspace: Workspace) -> Audit:
         findings.note("rows were not looked at: a table that says which of them belong together cannot be read")
         return findings.audit(last)
     under = _as_processed(workspace)
+    bookmarks = Bookmarks(under, from_start=from_start)
+    if bookmarks.continues:
+        findings.note("it continued where the last audit was stopped; `--from-start` begins again")
     if findings.is_readable(tables.RAW_EVENTS):
         findings.take(audit_log(under))
     if under.spec.outputs.ordered_events and findings.is_readable(tables.ORDERED_EVENTS):
         findings.take(audit_releases(under))
     findings.take(audit_counts(under, findings.is_readable))
     if findings.is_readable(tables.RAW_EVENTS):
-        findings.take(audit_verdicts(under, findings.is_readable, findings.note))
+        findings.take(audit_verdicts(under, bookmarks, findings.is_readable, findings.note))
     else:
         findings.note(f"the log was not judged again: `{tables.RAW_EVENTS}` cannot be read, or its rows were changed")
     if _has_one_past(under, findings):
-        findings.take(audit_windows(under, findings.is_readable, findings.note))
+        findings.take(audit_windows(under, bookmarks, findings.is_readable, findings.note))
+    bookmarks.end()
     return findings.audit(last)
 
 

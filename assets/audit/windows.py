@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tidemark.assets.audit.bookmark import Bookmarks
 from tidemark.assets.audit.findings import Finding, of_window
 from tidemark.assets.recount.windows import START, Part, WrongResult, can_recompute, doubled_results, wrong_results
 from tidemark.resources import tables
@@ -27,7 +28,7 @@ _MOST_NAMED = 1_000
 
 
 def audit_windows(
-    workspace: Workspace, readable: Callable[[str], bool], note: Callable[[str], None]
+    workspace: Workspace, bookmarks: Bookmarks, readable: Callable[[str], bool], note: Callable[[str], None]
 ) -> Iterator[Finding]:
     """Recompute the results of each window; arguments as of `audit_verdicts`."""
     spec = workspace.spec
@@ -36,6 +37,7 @@ def audit_windows(
             "results of windows were not recomputed: `outputs.ordered_events` is off, so their events are not stored"
         )
         return
+    yield from bookmarks.bookmark.findings
     of_events = Counter[int]()  # counted once, when a window asks for it
     for window in spec.windows:
         table = tables.window_table(window.name)
@@ -51,7 +53,7 @@ def audit_windows(
             else:
                 hours = _by_hour(workspace, inputs, START)
             hours.update(_by_hour(workspace, [table], START))
-            yield from _audit_window(workspace, window, hours)
+            yield from _audit_window(workspace, bookmarks, window, hours)
 
 
 _EVENTS = (tables.ORDERED_EVENTS, tables.HELD_EVENTS)
@@ -67,17 +69,40 @@ def _by_hour(workspace: Workspace, names: Sequence[str], column: str) -> Counter
     return hours
 
 
-def _audit_window(workspace: Workspace, window: WindowSpec, hours: Counter[int]) -> Iterator[Finding]:
-    position = workspace.progress.position()
+def _audit_window(
+    workspace: Workspace, bookmarks: Bookmarks, window: WindowSpec, hours: Counter[int]
+) -> Iterator[Finding]:
+    position, bookmark = workspace.progress.position(), bookmarks.bookmark
     closed_us = c.MAX_US if position.final else position.watermark_us
-    parts = [Part(first_us, end_us, closed_us) for first_us, end_us in _stretches(window, hours)]
+    since_us = bookmark.windows.get(window.name, c.MIN_US)
+    parts = [Part(max(first_us, since_us), end_us, closed_us) for first_us, end_us in _stretches(window, hours)]
     wrong, doubled = list[WrongResult](), list[Mapping[str, Any]]()
     for number, part in enumerate(parts, start=1):
+        if part.end_us <= since_us:
+            continue
         workspace.tell(f"recomputing the results of {window.name}, part {number} of {len(parts)}")
         for result in wrong_results(workspace, window, part, workspace.base_of):
             if len(wrong) < _MOST_NAMED:
                 wrong.append(result)
         doubled += doubled_results(workspace, window, part, workspace.base_of)
+        until = bookmarks.bookmark.windows | {window.name: min(part.end_us, _final_before_us(window, closed_us))}
+        bookmarks.note(windows=until, findings=(*bookmark.findings, *_findings(workspace, window, wrong, doubled)))
+    yield from _findings(workspace, window, wrong, doubled)
+
+
+def _final_before_us(window: WindowSpec, closed_us: int | None) -> int:
+    """Return a start before which all windows are final: later ones may be so when a stopped audit continues.
+
+    A session that is open may have started at any time.
+    """
+    if closed_us in (None, c.MAX_US) or not window.closes_on_grid:
+        return c.MAX_US if closed_us == c.MAX_US else c.MIN_US
+    return closed_us - window.longest_us - window.allowed_lateness_us
+
+
+def _findings(
+    workspace: Workspace, window: WindowSpec, wrong: Sequence[WrongResult], doubled: Sequence[Mapping[str, Any]]
+) -> Iterator[Finding]:
     if wrong:
         yield of_window(workspace, window, _said(wrong))
     if doubled:

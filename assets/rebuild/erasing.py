@@ -376,8 +376,11 @@ def _proved(
 
 
 def _reports(workspace: Workspace) -> list[Place]:
-    """Return the reports of failed checks, which may quote values."""
-    return [file for file, _ in files_below(workspace.folder / FOLDER, "**/*.*") if file.is_file()]
+    """Return the reports of failed checks, and of an audit that was stopped: they may quote values."""
+    files = [file for file, _ in files_below(workspace.folder / FOLDER, "**/*.*")] + [
+        workspace.folder / tables.BOOKMARK
+    ]
+    return [file for file in files if file.is_file()]
 
 
 def _left_at(trace: Trace, root: Place) -> Left:

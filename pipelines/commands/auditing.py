@@ -34,14 +34,15 @@ if TYPE_CHECKING:
 @spec_path
 @warehouse_option
 @click.option("--json", "as_json", is_flag=True, help="A JSON array on its own line.")
+@click.option("--from-start", is_flag=True, help="Do not continue an audit that was stopped.")
 @says_errors
-def audit(*, spec: Path, warehouse: "Place | None", as_json: bool) -> None:
+def audit(*, spec: Path, warehouse: "Place | None", as_json: bool, from_start: bool) -> None:
     """Check all that SPEC's pipeline has stored.
 
     Every file that a commit names is there and can be read; no other program has changed rows; the log has no hole
     and no double; the tables hold what the batches counted. The whole log is judged again by a second opinion, and
     every final result is recomputed from the events. What is wrong is named with the command that repairs it. It only
-    reads, as of the last commit, and runs may continue.
+    reads, as of the last commit, and runs may continue. One that was stopped continues where it was.
 
     Exit status: 0 all holds; 1 something is wrong, or a failure; 2 bad spec or usage.
     """
@@ -51,7 +52,7 @@ def audit(*, spec: Path, warehouse: "Place | None", as_json: bool) -> None:
     [file] = read_specs([spec], ())
     with telling(file.spec.name) as tell:
         workspace = pipeline_of(file, known_settings(warehouse), tell)
-        done = audit_all(workspace)
+        done = audit_all(workspace, from_start=from_start)
     if as_json:
         click.echo(json_line(done.to_list(workspace)))
     else:

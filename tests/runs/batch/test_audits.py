@@ -14,8 +14,12 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.runs.running import command, rows_of, run, without_batch, written
+from tidemark.assets.audit import bookmark
+from tidemark.assets.audit.whole import Audit, audit
+from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.delta.files import bounded_columns, statistics
 from tidemark.resources.delta.lake import Lake
+from tidemark.resources.workspace import Workspace
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SPEC = """\
@@ -404,6 +408,79 @@ def test_a_repair_of_a_window_computes_that_window_alone(base: Path, kept: Path)
     )
     assert files_of(table_of(base, "ordered_events")) == files
     assert rows_by_table(base) == rows_by_table(kept)
+
+
+class _StoppedError(Exception):
+    """The end of an audit that is stopped."""
+
+
+def workspace_of(base: Path, tell: Callable[[str], None]) -> Workspace:
+    """Return the pipeline for an audit in this process; Spark is the one that is there."""
+    return Workspace(read_spec(base / "meter.yaml"), base / "warehouse", SparkSession.getActiveSession, tell=tell)
+
+
+def stopped(base: Path, at: str) -> list[str]:
+    """Stop an audit when it says something; return what it has said."""
+    said: list[str] = []
+
+    def tell(sentence: str) -> None:
+        said.append(sentence)
+        if sentence.startswith(at):
+            raise _StoppedError
+
+    with pytest.raises(_StoppedError):
+        audit(workspace_of(base, tell))
+    return said
+
+
+def continued(base: Path) -> tuple[Audit, list[str]]:
+    """Return an audit that comes to its end, and what it has said."""
+    said: list[str] = []
+    return audit(workspace_of(base, said.append)), said
+
+
+def test_an_audit_that_was_stopped_continues_and_keeps_what_it_has_found(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bookmark, "_LEAST_S", 0.0)
+    DAMAGES["a value of a window is another"][0](base)
+    DAMAGES["a row is lost"][0](base)
+    whole = {(finding.table, finding.what) for finding in continued(base)[0].findings}
+    stopped(base, "recomputing the results of per_minute")
+    assert (base / "warehouse" / "meter" / "_state" / "audit.json").is_file()
+    done, said = continued(base)
+    assert {(finding.table, finding.what) for finding in done.findings} == whole
+    assert any("continued where the last audit was stopped" in note for note in done.notes)
+    assert not [sentence for sentence in said if "judged again" in sentence]
+    assert not (base / "warehouse" / "meter" / "_state" / "audit.json").exists()
+
+
+def test_what_batches_have_added_since_an_audit_was_stopped_is_audited_too(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bookmark, "_LEAST_S", 0.0)
+    stopped(base, "recomputing the results of visits")
+    (base / "in" / "3.jsonl").write_text("".join(lines(60, 90)))
+    run(base, "meter")
+    done, said = continued(base)
+    assert (done.findings, done.records) == ((), 95)
+    assert [sentence for sentence in said if "judged again" in sentence] == ["95 of 95 records judged again"]
+    assert any(sentence.startswith("recomputing the results of per_minute") for sentence in said)
+
+
+def test_an_audit_begins_again_after_a_rebuild_and_where_it_is_asked_to(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bookmark, "_LEAST_S", 0.0)
+    stopped(base, "recomputing the results of visits")
+    kept_note = (base / "warehouse" / "meter" / "_state" / "audit.json").read_text()
+    done = command(base, "meter", "audit", "--from-start")
+    assert (done.exit_code, "continued" in done.output) == (0, False)
+    (base / "warehouse" / "meter" / "_state" / "audit.json").write_text(kept_note)
+    run(base, "meter", "rebuild", "--reason", "a test")
+    again, said = continued(base)
+    assert (again.findings, again.notes) == ((), ())
+    assert "65 of 65 records judged again" in said  # which a rebuild judges as one batch
 
 
 @pytest.mark.long
