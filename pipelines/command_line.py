@@ -213,13 +213,19 @@ def read_specs(paths: Sequence[Path], overrides: Sequence[str]) -> list["SpecFil
     return [as_shown(file, home) for file in files]
 
 
-def pipeline_of(file: "SpecFile", settings: "Settings", tell: Callable[[str], None]) -> "Workspace":
-    """Return the pipeline of a spec, for questions and plans: Spark is chosen and started only if it is asked for."""
+def pipeline_of(
+    file: "SpecFile", settings: "Settings", tell: Callable[[str], None], *, takes_little: bool = False
+) -> "Workspace":
+    """Return the pipeline of a spec, for questions and plans: Spark is chosen and started only if it is asked for.
+
+    `takes_little` is for a command that runs next to others, for long: its Spark takes less memory.
+    """
     from tidemark.resources.spark.choice import choose_spark, open_session
     from tidemark.resources.workspace import Workspace
 
     def session() -> "SparkSession":
-        return open_session(choose_spark(settings, file.inputs), tell)
+        choice = choose_spark(settings, file.inputs)
+        return open_session(choice.with_little_memory() if takes_little else choice, tell)
 
     return Workspace(file, settings.warehouse, session, tell=tell)
 

@@ -51,7 +51,7 @@ def audit(*, spec: Path, warehouse: "Place | None", as_json: bool, from_start: b
 
     [file] = read_specs([spec], ())
     with telling(file.spec.name) as tell:
-        workspace = pipeline_of(file, known_settings(warehouse), tell)
+        workspace = pipeline_of(file, known_settings(warehouse), tell, takes_little=True)
         done = audit_all(workspace, from_start=from_start)
     if as_json:
         click.echo(json_line(done.to_list(workspace)))

@@ -32,6 +32,7 @@ from tidemark.resources.spark.session import (
     session_config,
     settle,
     use_stores,
+    with_little_memory,
     with_one_compiler,
     without_tables,
 )
@@ -69,6 +70,10 @@ class SparkChoice:
     def for_short_run(self) -> "SparkChoice":
         """Return the same choice for a process that ends soon: a Spark in it warms up in less time."""
         return replace(self, config=with_one_compiler(self.config))
+
+    def with_little_memory(self) -> "SparkChoice":
+        """Return the same choice for a process that runs next to others: a Spark in it takes less memory."""
+        return replace(self, config=with_little_memory(self.config))
 
 
 def choose_spark(settings: Settings, inputs: Iterable[str | Place] = (), *, tables: bool = True) -> SparkChoice:
