@@ -33,9 +33,8 @@ from tidemark.timeops.counts import Outcomes
 from tidemark.timeops.events.adjustment import FUTURE_ARRIVAL, KEPT, MOVED
 from tidemark.timeops.events.stored_times import EVENT_US
 from tidemark.timeops.expressions.tokens import quoted
-from tidemark.timeops.narrow import integers
+from tidemark.timeops.instants import NONE, Array, integers
 from tidemark.timeops.utc import Instant
-from tidemark.timeops.watermark.fold import NONE, Array
 
 Flags = NDArray[np.bool_]
 

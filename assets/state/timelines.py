@@ -23,7 +23,7 @@ from tidemark.resources import tables
 from tidemark.resources.batches.position import Position
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.narrow import integers
+from tidemark.timeops.instants import integers
 from tidemark.timeops.rules import Waits
 from tidemark.timeops.watermark.timelines import ACROSS, STATE, LogPlace, settled, under_other_rules, with_column
 

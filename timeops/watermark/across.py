@@ -11,41 +11,39 @@ never goes back: a timeline that begins with an earlier time keeps it where it i
 Instants and lengths are BIGINT microseconds; NONE means that there is no value.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from tidemark.timeops.instants import NEVER, NONE, Array
 from tidemark.timeops.watermark import fold
-from tidemark.timeops.watermark.fold import (
+from tidemark.timeops.watermark.clock import (
     ARRIVAL_CLOCK,
     EXCLUDE_SPLIT,
-    JUDGED,
-    NEVER,
-    NONE,
-    OUTSIDE,
-    RISE,
     WINDOW_CLOSE,
-    Array,
+    arrival_clock_watermark,
+    idle_clock,
+    split_idle_at,
+    timeline_idle_at,
+    window_close_watermark,
+)
+from tidemark.timeops.watermark.fold import (
+    RISE,
     Findings,
     Fold,
     Items,
     advance_clock,
-    arrival_clock_watermark,
     compiled,
-    floored,
-    idle_at,
-    last_close,
     note_activity,
     note_closes,
     plain_state,
     raise_by_clock,
     to_read,
-    waited,
-    window_close_watermark,
     write_rise,
 )
 from tidemark.timeops.watermark.rises import Rises
+from tidemark.timeops.watermark.roles import JUDGED, OUTSIDE
 
 # Whether a timeline is in the minimum.
 NO_EVENT, COUNTS, IDLE = 0, 1, 2
@@ -117,7 +115,7 @@ def rises_across(items: Items, start: Fold, rises: Array, across: int) -> Array:
         n_raised = walk(*plain, plain_state(state), *trees, highest, across, raised)
     else:
         arrays = [to_read(rows) for rows in (*columns, *of_rises)]
-        n_raised = compiled(walk, *_PARTS)(*arrays, state, part, lowest, idle, idle_from, highest, across, raised)
+        n_raised = compiled(walk)(*arrays, state, part, lowest, idle, idle_from, highest, across, raised)
     return raised[:n_raised]
 
 
@@ -129,12 +127,12 @@ def _standing(start: Fold, first: int) -> tuple[Array, Array]:
     if rules["idle"] != EXCLUDE_SPLIT:
         return part, idle_from
     if rules["uses_splits"] == 0:
-        idle_from[:] = [NEVER if row["last"] == NONE else _idle_from(row, rules) for row in rows]
+        idle_from[:] = [NEVER if row["last"] == NONE else timeline_idle_at(row, rules) for row in rows]
         return part, idle_from
     for k, (begin, count) in enumerate(zip(rows["first_split"].tolist(), rows["n_splits"].tolist(), strict=True)):
         splits = start.splits[begin : begin + count]
         silent = splits[(splits["last"] != NONE) | (splits["listed"] == 1)]
-        idle_from[k] = max((int(idle_at(split, first)) for split in silent), default=NONE)
+        idle_from[k] = max((split_idle_at(split, first) for split in silent), default=NONE)
     return part, idle_from
 
 
@@ -232,10 +230,10 @@ def _follow_silences(is_tick: bool, state: Fold, lowest: Any) -> None:
     """Raise the lowest watermarks to what the clock allows timelines that are silent (M)."""
     if state.rules[0]["idle"] != WINDOW_CLOSE:
         return
-    now = state.log[0]["clock"]
+    silent_until = idle_clock(state.log[0]["clock"], is_tick)
     while lowest[1] != NEVER:
         k = _place_of_lowest(lowest)
-        watermark = window_close_watermark(k, now if is_tick else now - 1, state)
+        watermark = window_close_watermark(state.timelines[k]["last"], state.reached[k], silent_until, state)
         if watermark <= state.timelines[k]["watermark"]:
             return
         state.timelines[k]["watermark"] = watermark
@@ -249,10 +247,9 @@ def _note(k: int, split: int, state: Fold, part: Any, lowest: Any, idle: Any, id
     if rules["idle"] != EXCLUDE_SPLIT:
         return
     if rules["uses_splits"] == 1:
-        at = idle_at(state.splits[split], log["first"])
-        idle_from[k] = max(idle_from[k], at)
+        idle_from[k] = max(idle_from[k], split_idle_at(state.splits[split], log["first"]))
     else:
-        idle_from[k] = _idle_from(timeline, rules)
+        idle_from[k] = timeline_idle_at(timeline, rules)
     if part[k] == IDLE:
         part[k] = COUNTS
         _put(lowest, k, timeline["watermark"])
@@ -266,12 +263,6 @@ def _join(k: int, timelines: Any, part: Any, lowest: Any, idle: Any, idle_from: 
         part[k] = COUNTS
         _put(lowest, k, timelines[k]["watermark"])
         _put(idle, k, idle_from[k])
-
-
-def _idle_from(timeline: Any, rules: Any) -> int:
-    """Return the clock from which on a timeline without splits is idle; waiting is not idleness."""
-    at = timeline["last"] + rules["timeout"] + rules["waited"]
-    return int(NEVER if rules["since"] != NONE and at > rules["since"] else at)
 
 
 # The lowest of many numbers that change one at a time: the leaves of a tree hold them, and each node above holds the
@@ -304,13 +295,6 @@ def _place_of_lowest(tree: Any) -> int:
     while at < size:
         at = 2 * at if tree[2 * at] == tree[1] else 2 * at + 1
     return int(at - size)
-
-
-_PARTS: Sequence[Callable[..., Any]] = (
-    *(advance_clock, raise_by_clock, arrival_clock_watermark, window_close_watermark),
-    *(note_activity, note_closes, idle_at, waited, write_rise, last_close, floored),
-    *(_stand, _leave, _follow_silences, _raise_by_clock, _note, _join, _idle_from, _put, _place_of_lowest),
-)
 
 
 def publish(items: Items, start: Fold, findings: Findings, state: Fold, across: int) -> None:

@@ -1,15 +1,17 @@
 """The rules of time as one loop over the items of a segment of the log, in the order of the log.
 
-Here: what an item finds and what it moves: the clock, periods of emission (F), idle rules (A2, F, M), rule 3 (H, A2),
-activity, splits (F), the watermark W. Arrays in, arrays out. Not here: what one record says by itself, which is its
-time and rules 0 to 2 (events/), what becomes of a record that is out of order (events/adjustment.py), when a
-watermark came to a value (rises.py), Spark, stored tables (timelines.py).
+Here: what each item is judged against, and what it changes: the clock, periods of emission (F), idle rules (A2, F,
+M), rule 3 (H, A2), activity, splits (F), the watermark W. Arrays in, arrays out. Not here: what one record says by
+itself, which is its time and rules 0 to 2 (events/), how far the clock alone raises W (clock.py), what becomes of a
+record that is out of order (events/adjustment.py), when a watermark came to a value (rises.py), Spark, stored tables
+(timelines.py).
 
 Of each timeline the loop has W as the rules compute it (`watermark`) and W as events and windows see it
 (`published`). They differ only with `emit: every`. A timeline is brought up to date when an item asks for it: what
 the clock alone does in between is a function of the clock, and the clock never falls.
 
-A flush at the end of the segment changes nothing here: it closes windows and releases events, and W stays as it is.
+A flush at the end of the segment changes nothing here: it closes windows and releases events, and W stays as it is
+(docs/guarantees/flush-and-reopen.md). Which function carries out which rule: docs/tour.md.
 
 Instants and lengths are BIGINT microseconds; NONE means that there is no value.
 """
@@ -17,27 +19,27 @@ Instants and lengths are BIGINT microseconds; NONE means that there is no value.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-NONE = -(2**63)
-NEVER = 2**63 - 1
-MIN_US = -62_135_596_800_000_000  # 0001-01-01T00:00:00Z, the lowest watermark
+from tidemark.timeops.instants import MIN_US, NEVER, NONE, Array, floored
+from tidemark.timeops.watermark.clock import (
+    ARRIVAL_CLOCK,
+    EXCLUDE_SPLIT,
+    WINDOW_CLOSE,
+    arrival_clock_watermark,
+    idle_clock,
+    split_idle_at,
+    waited,
+    window_close_watermark,
+)
+from tidemark.timeops.watermark.roles import ACTIVE, JUDGED, OUTSIDE
 
 COMPILED_FROM = 200_000
 """From so many items on the loop is compiled: to load the compiler takes as long as a hundred thousand items do."""
 _COMPILED_AGAIN_FROM = 5_000  # once it is loaded
-
-# What an item is to the watermark of its timeline.
-OUTSIDE = 0  # a dead letter of ingestion: it belongs to no timeline, and only moves the clock
-ACTIVE = 1  # refused by rules 0 to 2, or without a time: activity that moves no watermark
-JUDGED = 2  # it has a time that rule 3 judges, and moves the watermark
-AHEAD = 3  # kept though it is early: rule 3 judges its time, and it moves no watermark
-
-# What the clock alone does (`idle`).
-NOTHING, ARRIVAL_CLOCK, EXCLUDE_SPLIT, WINDOW_CLOSE = 0, 1, 2, 3
 
 TIMELINE = np.dtype(
     [
@@ -104,8 +106,6 @@ RISE = np.dtype(
     ]
 )
 """A rise of the computed watermark of a timeline. Rises of `arrival_clock` are left out: they follow the clock."""
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def fold(items: Items, state: Fold, *, measures: bool = False) -> Findings:
         n_late, n_rises = judge(*plain_columns, plain, out_of_order, rises, silences, behind)
         _take_over(state, plain)
     else:
-        n_late, n_rises = compiled(judge, *_PARTS)(*columns, state, out_of_order, rises, silences, behind)
+        n_late, n_rises = compiled(judge)(*columns, state, out_of_order, rises, silences, behind)
     rises, silences = rises[:n_rises], silences[:n_rises]
     if (rises["item"][1:] < rises["item"][:-1]).any():  # the rises of a silence are found at its end
         order = np.argsort(rises["item"], kind="stable")
@@ -345,8 +345,8 @@ def _apply_idle(
     if idle == ARRIVAL_CLOCK:
         raise_by_clock(timeline, arrival_clock_watermark(now, rules))
     elif idle == WINDOW_CLOSE:
-        # An event at the very instant of the timeout beats it, a tick does not.
-        raise_by_clock(timeline, window_close_watermark(k, now if is_tick else now - 1, state))
+        silent_until = idle_clock(now, is_tick)
+        raise_by_clock(timeline, window_close_watermark(timeline["last"], state.reached[k], silent_until, state))
     elif idle == EXCLUDE_SPLIT:
         n_rises = _exclude_splits(k, now, item, clock, state, rises, n_rises)
     return n_rises
@@ -356,35 +356,6 @@ def raise_by_clock(timeline: Any, proposed: int) -> None:
     """Raise the watermark of a timeline, which no event has done."""
     if proposed > timeline["watermark"]:
         timeline["watermark"], timeline["set_by"] = proposed, NONE
-
-
-def arrival_clock_watermark(now: int, rules: Any) -> int:
-    """Return the watermark that the arrival clock sets for every timeline (A2)."""
-    return floored(max(now - rules["clock_tolerance"], MIN_US), rules["unit"])
-
-
-def window_close_watermark(k: int, now: int, state: Fold) -> int:
-    """Return the latest close time that the clock allows, of windows that hold events (M); NONE for none."""
-    rules, last = state.rules[0], state.timelines[k]["last"]
-    # While a source waits, no timeline is silent: what waits may hold events of it.
-    if rules["since"] != NONE or last == NONE or now - rules["waited"] < last + rules["timeout"]:
-        return NONE
-    latest, limit = NONE, now - rules["timeout"]
-    for w in range(len(state.grids)):
-        highest, on_grid = state.reached[k][w], last_close(state.grids[w], state.instants, limit)
-        if on_grid != NONE:
-            latest = max(latest, min(highest, on_grid))
-        elif highest <= limit:  # only the close time itself
-            latest = max(latest, highest)
-    return latest if latest == NONE else floored(latest, rules["unit"])
-
-
-def last_close(grid: Any, instants: Array, limit: int) -> int:
-    """Return the latest close time on a grid that is at most a limit; NONE where there is no grid."""
-    if grid["period"] > 0:
-        return int(grid["anchor"] + floored(limit - grid["anchor"], grid["period"]))
-    place = np.searchsorted(instants[grid["first"] : grid["end"]], limit, "right")
-    return int(instants[grid["first"] + place - 1]) if place > 0 else NONE
 
 
 def _exclude_splits(k: int, now: int, item: int, clock: Any, state: Fold, rises: Array, n_rises: int) -> int:
@@ -421,7 +392,7 @@ def note_activity(timeline: Any, splits: Any, split_index: int, rules: Any, log:
     if rules["uses_splits"] == 0:
         return True
     split = splits[split_index]
-    was_active = rules["idle"] != EXCLUDE_SPLIT or now < idle_at(split, log["first"])
+    was_active = rules["idle"] != EXCLUDE_SPLIT or now < split_idle_at(split, log["first"])
     split["last"] = now - waited(split["waited"], split["since"], now)
     if not was_active:
         timeline["lowest"] = NONE
@@ -488,7 +459,7 @@ def event_watermark(timeline: Any, splits: Any, now: int, log: Any) -> int:
             highest = max(highest, split["allows"])
         elif split["listed"] == 0:
             continue
-        leaves = idle_at(split, log["first"])
+        leaves = split_idle_at(split, log["first"])
         if now >= leaves:
             continue
         is_any = True
@@ -504,27 +475,7 @@ def event_watermark(timeline: Any, splits: Any, now: int, log: Any) -> int:
     return NONE if is_awaited else int(least)
 
 
-def idle_at(split: Any, first: int) -> int:
-    """Return the clock from which on a split is idle (F); without an event its silence begins with the log."""
-    if split["timeout"] == NONE:
-        return NEVER
-    last = first if split["last"] == NONE else split["last"]
-    at = last + split["timeout"] + split["waited"]
-    # Waiting is not idleness; but a split that was idle before it had to wait stays so.
-    return NEVER if split["since"] != NONE and at > split["since"] else at
-
-
-def waited(before: int, since: int, now: int) -> int:
-    """Return how long a source or split has waited by now: before the segment, and since it waits in it."""
-    return before if since == NONE else before + now - since
-
-
 # Tools of the loop.
-
-
-def floored(value: int, step: int) -> int:
-    """Return the largest multiple of a step that is at most a value."""
-    return value // step * step
 
 
 def _first_from(us: int, clock: Any, end: int) -> int:
@@ -550,25 +501,29 @@ def write_rise(rises: Array, n_rises: int, item: int, k: int, watermark: int, se
     return n_rises + 1
 
 
-_PARTS = (
-    *(advance_clock, _is_due, _publish, _apply_idle_and_publish),
-    *(_apply_idle, raise_by_clock, arrival_clock_watermark, window_close_watermark, last_close, _exclude_splits),
-    *(_apply_out_of_order, note_activity, note_closes, _move),
-    *(_move_split, event_watermark, idle_at, waited),
-    *(floored, _first_from, write_rise),
-)
-
-
 @cache
-def compiled(loop: Callable[..., Any], *parts: Callable[..., Any]) -> Callable[..., Any]:
+def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
     """Return a loop, compiled; the code is stored next to its file, or in the user's cache folder.
 
-    `parts` are the functions that it calls, and that these call in turn.
+    What it calls is compiled with it. A change of that alone leaves the stored code as it is: touch the loop's file.
     """
     from numba import njit  # noqa: PLC0415  (only who has many items pays for it)
     from numba.extending import register_jitable  # noqa: PLC0415
 
-    for part in parts:
+    for part in _called_by(loop):
         register_jitable(part)
     loaded: Callable[..., Any] = njit(cache=True)(loop)
     return loaded
+
+
+def _called_by(loop: Callable[..., Any]) -> set[FunctionType]:
+    """Return the functions of modules that a function calls, and that these call in turn."""
+    called, to_look_into = set[FunctionType](), [loop]
+    while to_look_into:
+        caller = to_look_into.pop()
+        assert isinstance(caller, FunctionType)
+        names = [name for name in caller.__code__.co_names if isinstance(caller.__globals__.get(name), FunctionType)]
+        fresh = {caller.__globals__[name] for name in names} - called
+        called |= fresh
+        to_look_into += fresh
+    return called

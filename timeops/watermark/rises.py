@@ -11,17 +11,15 @@ from functools import cached_property
 
 import numpy as np
 
-from tidemark.timeops.watermark.fold import (
+from tidemark.timeops.instants import NONE, Array
+from tidemark.timeops.watermark.clock import (
     ARRIVAL_CLOCK,
-    MIN_US,
-    NONE,
-    RISE,
     WINDOW_CLOSE,
-    Array,
-    Findings,
-    Fold,
-    Items,
+    arrival_clock_watermarks,
+    idle_clock,
+    window_close_watermarks,
 )
+from tidemark.timeops.watermark.fold import RISE, Findings, Fold, Items
 
 
 @dataclass(frozen=True)
@@ -70,11 +68,10 @@ class Rises:
 
     @cached_property
     def _silent_at(self) -> Array:
-        """The clock at each item as silences go by it: a record at the very instant of a timeout beats it."""
-        at = np.where(self.clock == NONE, NONE, self.clock - 1)
-        if self.items.tick is not None:
-            at[-1] = self.clock[-1]
-        return at
+        """The idle clock at each item."""
+        is_tick = np.zeros(len(self.clock), bool)
+        is_tick[len(self.items.clock) :] = True
+        return np.where(self.clock == NONE, NONE, idle_clock(self.clock, is_tick))
 
     @cached_property
     def _order(self) -> Array:
@@ -231,34 +228,11 @@ class Rises:
         return np.where(place < 0, self.start.log[0]["clock"], self.clock[np.maximum(place, 0)])
 
     def _by_arrival(self, clock_us: Array) -> Array:
-        """Return the watermark that the arrival clock sets for every timeline (A2)."""
-        rules = self.start.rules[0]
-        behind = np.maximum(np.where(clock_us == NONE, MIN_US, clock_us) - rules["clock_tolerance"], MIN_US)
-        return np.where(clock_us == NONE, NONE, behind // rules["unit"] * rules["unit"])
+        return arrival_clock_watermarks(clock_us, self.start.rules[0])
 
     def _in_silence(self, row: Array, silent_us: Array) -> Array:
-        """Return what the clock allows in the silence before a rise (M), as `window_close_watermark` of the loop."""
-        rules = self.start.rules[0]
-        limit, found = silent_us - rules["timeout"], np.full(len(row), NONE)
-        for w, grid in enumerate(self.start.grids):
-            highest = self._silences[row, w]
-            on_grid = self._last_close(grid, limit)
-            by_window = np.where(
-                on_grid == NONE, np.where(highest <= limit, highest, NONE), np.minimum(highest, on_grid)
-            )
-            found = np.maximum(found, np.where(highest == NONE, NONE, by_window))
-        whole = np.where(found == NONE, NONE, found // rules["unit"] * rules["unit"])
-        begun = silent_us - rules["waited"] >= self._rows["last"][row] + rules["timeout"]
-        return np.where(begun, whole, NONE)
-
-    def _last_close(self, grid: np.void, limit: Array) -> Array:
-        if grid["period"] > 0:
-            return np.asarray(grid["anchor"] + (limit - grid["anchor"]) // grid["period"] * grid["period"])
-        instants = self.start.instants[grid["first"] : grid["end"]]
-        if not len(instants):
-            return np.full(len(limit), NONE)
-        place = np.searchsorted(instants, limit, "right")
-        return np.where(place > 0, instants[np.maximum(place - 1, 0)], NONE)
+        """Return what the clock allows in the silence before a rise (M)."""
+        return window_close_watermarks(self._rows["last"][row], self._silences[row], silent_us, self.start)
 
 
 def _bisect(values: Callable[[Array], Array], low: Array, high: Array, wanted: Array) -> Array:

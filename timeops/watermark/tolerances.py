@@ -16,7 +16,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tidemark.timeops.instants import MIN_US, NEVER, NONE, Array
 from tidemark.timeops.watermark import fold as f
+from tidemark.timeops.watermark.clock import ARRIVAL_CLOCK, NOTHING, WINDOW_CLOSE
 from tidemark.timeops.watermark.timelines import JudgedLog
 
 _INFINITE = 400_000_000_000_000_000
@@ -27,7 +29,7 @@ _OF_WATERMARK = {"published": "watermark", "watermark": "computed"}
 
 All else follows from times and clocks alone, but for what set a watermark, which no one asks here.
 """
-_BY_CLOCK = (f.ARRIVAL_CLOCK, f.WINDOW_CLOSE)
+_BY_CLOCK = (ARRIVAL_CLOCK, WINDOW_CLOSE)
 """The idle rules that raise a watermark to what the clock says, however far the events are."""
 
 
@@ -43,9 +45,9 @@ class Needed:
         clock_us: The watermark that the clock alone has raised each timeline to; NONE for none.
     """
 
-    least_us: f.Array
-    watermark_us: f.Array
-    clock_us: f.Array
+    least_us: Array
+    watermark_us: Array
+    clock_us: Array
 
 
 @dataclass
@@ -59,15 +61,15 @@ class Tolerances:
 
     varied: frozenset[str] | None = None
     tried_us: Sequence[int] = ()
-    _after: dict[tuple[int, bool], f.Array] = field(default_factory=dict)
+    _after: dict[tuple[int, bool], Array] = field(default_factory=dict)
 
     def needed(self, log: JudgedLog) -> Needed:
         """Return what the items of the next segment need; the loop must have measured how late each is."""
-        items, none = log.rises.items, np.full(len(log.names), f.NONE)
+        items, none = log.rises.items, np.full(len(log.names), NONE)
         by_clock = none
         if self.varied is not None:
             least = np.zeros(len(items.seq), np.int64)
-            least[:] = f.NEVER if len(self.tried_us) else 0
+            least[:] = NEVER if len(self.tried_us) else 0
             in_order = np.zeros(len(least), bool)
             for tried_us in self.tried_us:
                 found, _ = self._fold(log, tried_us, with_clock=True)
@@ -80,12 +82,12 @@ class Tolerances:
         least = np.maximum(behind, 0, out=behind)
         if log.rises.start.rules[0]["idle"] in _BY_CLOCK:
             passed, raised = self._fold(log, _INFINITE, with_clock=True)
-            least[passed.out_of_order["item"]] = f.NEVER
+            least[passed.out_of_order["item"]] = NEVER
             # With it events alone bring a watermark to the first year, where it holds nothing back.
-            by_clock = np.where(raised["published"] == f.MIN_US, f.NONE, raised["published"])
+            by_clock = np.where(raised["published"] == MIN_US, NONE, raised["published"])
         return Needed(least, watermark, by_clock)
 
-    def _of_events(self, log: JudgedLog) -> tuple[f.Array, f.Array]:
+    def _of_events(self, log: JudgedLog) -> tuple[Array, Array]:
         """Return how late each item is with an out-of-orderness of 0, and the watermarks after the segment.
 
         The clock raises none of these.
@@ -96,8 +98,8 @@ class Tolerances:
             return found.behind, after["published"]
         after = np.zeros(len(log.names), f.TIMELINE)
         for name, column in _OF_WATERMARK.items():
-            us = np.asarray(log.state[column].fill_null(f.NONE).to_numpy(), np.int64)
-            after[name] = np.where(us == f.NONE, f.NONE, us + today_us)
+            us = np.asarray(log.state[column].fill_null(NONE).to_numpy(), np.int64)
+            after[name] = np.where(us == NONE, NONE, us + today_us)
         self._after[0, False] = after
         return log.rises.findings.behind + today_us, after["published"]
 
@@ -107,20 +109,20 @@ class Tolerances:
         start, rises = log.rises.start, log.rises.findings.rises
         each = start.splits["tolerance"] if start.rules[0]["uses_splits"] else start.rules["tolerance"]
         of_start = (start.timelines["watermark"], start.timelines["published"])
-        is_cut = any((us == f.MIN_US).any() for us in (rises["watermark"], *of_start))  # to the first year
+        is_cut = any((us == MIN_US).any() for us in (rises["watermark"], *of_start))  # to the first year
         is_one = len(each) > 0 and (each == each[0]).all()
         return None if is_cut or not is_one or start.rules[0]["idle"] in _BY_CLOCK else int(each[0])
 
-    def _fold(self, log: JudgedLog, tolerance_us: int, *, with_clock: bool) -> tuple[f.Findings, f.Array]:
+    def _fold(self, log: JudgedLog, tolerance_us: int, *, with_clock: bool) -> tuple[f.Findings, Array]:
         """Run the loop with an out-of-orderness; return what it finds, and the timelines after the segment."""
         start, items = log.rises.start, log.rises.items
         rules, timelines, splits = start.rules.copy(), start.timelines.copy(), start.splits.copy()
         if not with_clock and rules[0]["idle"] in _BY_CLOCK:
-            rules["idle"] = f.NOTHING
+            rules["idle"] = NOTHING
         rules["tolerance"] = tolerance_us
         splits["tolerance"] = np.where(self._are_varied(log), tolerance_us, splits["tolerance"])
         splits["allows"] = np.where(
-            splits["max_t"] == f.NONE, f.NONE, np.maximum(splits["max_t"] - splits["tolerance"], f.MIN_US)
+            splits["max_t"] == NONE, NONE, np.maximum(splits["max_t"] - splits["tolerance"], MIN_US)
         )
         if (before := self._after.get((tolerance_us, with_clock))) is not None:
             for name in _OF_WATERMARK:  # the first timelines are the former ones
@@ -132,6 +134,6 @@ class Tolerances:
         self._after[tolerance_us, with_clock] = state.timelines
         return found, state.timelines
 
-    def _are_varied(self, log: JudgedLog) -> f.Array:
+    def _are_varied(self, log: JudgedLog) -> Array:
         sources = log.splits["source"].to_pylist()
         return np.array([self.varied is None or source in self.varied for source in sources], bool)
