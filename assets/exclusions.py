@@ -44,7 +44,7 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import utf8_sql
-from tidemark.timeops.instants import NONE
+from tidemark.timeops.instants import NONE, no_numbers
 from tidemark.timeops.materialize import from_driver
 from tidemark.timeops.narrow import to_join
 from tidemark.timeops.utc import us_of
@@ -61,11 +61,6 @@ PRESENT_CLOCK = "__tm_clock"
 _RECORD = "__tm_record"
 _OF_PLACE = (c.SEQ, c.ARRIVAL, c.CLOCK)
 """The columns that a record has from the place where it is judged."""
-
-
-def no_numbers() -> Numbers:
-    """Return none."""
-    return np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,6 +21,11 @@ NEVER = 2**63 - 1
 MIN_US = FIRST_US  # 0001-01-01T00:00:00Z, the lowest watermark
 
 
+def no_numbers() -> Array:
+    """Return no number."""
+    return np.zeros(0, np.int64)
+
+
 def integers(column: pa.ChunkedArray | pa.Array) -> Array:
     """Return a column of BIGINT, with NONE for null."""
     whole = column if column.type == pa.int64() else column.cast(pa.int64())

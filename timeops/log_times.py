@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidemark.timeops.arrival import arrival_rules
+from tidemark.timeops.columns import ONE_TIMELINE, SEQ, SOURCE, SPLIT, TIMELINE
 from tidemark.timeops.grid import last_ends
 from tidemark.timeops.instants import MIN_US, NEVER, NONE, Array
 from tidemark.timeops.reasons import AT_INGESTION, CODES, REASONS, Reason
@@ -26,12 +27,8 @@ from tidemark.timeops.watermark.timelines import (
     CLOCK_US,
     CLOSE,
     ROLE,
-    SEQ,
-    SOURCE,
-    SPLIT,
     STATE,
     T_US,
-    TIMELINE,
     JudgedLog,
     LogPlace,
     judge,
@@ -133,7 +130,7 @@ class LogTimes:
         own = (self.timeline == timeline) & ~np.isin(self.why, _OUTSIDE)
         kept = self if keeps_clock else self._rows(own, self.stretches)
         why = np.where(own, self.why, np.int8(CODES[Reason.MALFORMED])) if keeps_clock else kept.why
-        return replace(kept, why=why, timeline=np.zeros(len(kept.seq), np.int32), timelines=("[]",))
+        return replace(kept, why=why, timeline=np.zeros(len(kept.seq), np.int32), timelines=(ONE_TIMELINE,))
 
     def rising(self, alone: Alone, rules: TimeRules, also: Array) -> tuple["LogTimes", Alone]:
         """Return the log without the records that move no watermark, where the clock moves none.
@@ -436,7 +433,7 @@ class JudgedTimes:
     def timeline_of(self, seq: int) -> str:
         """Return the timeline of a record."""
         at = self.times.place(seq)
-        return "[]" if at is None else self.times.timelines[int(self.times.timeline[at])]
+        return ONE_TIMELINE if at is None else self.times.timelines[int(self.times.timeline[at])]
 
     @staticmethod
     def _index(log: JudgedLog, timeline: str) -> int | None:

@@ -27,7 +27,7 @@ MOVED_BY = "__tm_moved_by"
 """TINYINT: the bits of adjustment.MOVED that are known before rule 3; rule 1 may have moved or kept an event."""
 SOURCE_PLACE = "__tm_source_place"
 """SMALLINT, of several sources: the place of the record's source in the rules; their number for another source."""
-ARRIVAL_US, EVENT_US = "__tm_arrival_us", "__tm_event_us"
+ARRIVAL_US, EVENT_US = "__tm_counted_arrival_us", "__tm_counted_event_us"
 
 _EVENT, _CLOCK, _ARRIVAL = _INSTANTS = ("event", "clock", "arrival")
 

@@ -58,12 +58,12 @@ def raise_at_start(start: Fold, across: int) -> None:
     if now == NONE:
         return
     part, idle_from = _standing(start, int(start.log[0]["first"]))
-    watermarks = start.timelines["watermark"]
+    watermarks = start.timelines["computed"]
     counts = (part == COUNTS) & (idle_from > now)
     each = watermarks[counts] if counts.any() else watermarks[part == COUNTS]
     allowed = int(each.min(initial=NEVER) if counts.any() else each.max(initial=NONE))
-    if allowed > whole["watermark"]:
-        whole["watermark"], whole["set_by"] = allowed, NONE
+    if allowed > whole["computed"]:
+        whole["computed"], whole["computed_set_by"] = allowed, NONE
 
 
 def with_across(items: Items, start: Fold, findings: Findings, across: int) -> Findings:
@@ -95,19 +95,19 @@ def rises_across(items: Items, start: Fold, rises: Array, across: int) -> Array:
         return np.zeros(0, RISE)
     first = int(start.log[0]["first"])
     part, idle_from = _standing(start, int(timed[0]) if first == NONE else first)
-    watermarks = start.timelines["watermark"]
+    watermarks = start.timelines["computed"]
     lowest = _tree(np.where(part == COUNTS, watermarks, NEVER))
     idle = _tree(np.where(part == COUNTS, idle_from, NEVER))
     highest = int(watermarks[part == COUNTS].max(initial=NONE))
     state = start._replace(
         timelines=start.timelines.copy(),
         splits=start.splits.copy(),
-        reached=start.reached.copy(),
+        max_close=start.max_close.copy(),
         log=start.log.copy(),
     )
     raised = np.empty(len(clock), RISE)
     columns = (clock, items.seq, items.timeline, items.split, items.role, items.closes)
-    of_rises = tuple(rises[name] for name in ("item", "timeline", "watermark", "set_by", "by_clock"))
+    of_rises = tuple(rises[name] for name in ("item", "timeline", "computed", "set_by", "by_clock"))
     walk: Callable[..., int] = _walk
     if len(clock) < fold.COMPILED_FROM:
         plain = [rows.tolist() for rows in (*columns, *of_rises)]
@@ -127,11 +127,11 @@ def _standing(start: Fold, first: int) -> tuple[Array, Array]:
     if rules["idle"] != EXCLUDE_SPLIT:
         return part, idle_from
     if rules["uses_splits"] == 0:
-        idle_from[:] = [NEVER if row["last"] == NONE else timeline_idle_at(row, rules) for row in rows]
+        idle_from[:] = [NEVER if row["last_clock"] == NONE else timeline_idle_at(row, rules) for row in rows]
         return part, idle_from
     for k, (begin, count) in enumerate(zip(rows["first_split"].tolist(), rows["n_splits"].tolist(), strict=True)):
         splits = start.splits[begin : begin + count]
-        silent = splits[(splits["last"] != NONE) | (splits["listed"] == 1)]
+        silent = splits[(splits["last_clock"] != NONE) | (splits["listed"] == 1)]
         idle_from[k] = max((split_idle_at(split, first) for split in silent), default=NONE)
     return part, idle_from
 
@@ -180,15 +180,15 @@ def _walk(
             k = timeline_of[i]
             _note(k, split_of[i] if rules["uses_splits"] == 1 else 0, state, part, lowest, idle, idle_from)
             if role[i] == JUDGED:
-                note_closes(state.reached[k], closes[i])
+                note_closes(state.max_close[k], closes[i])
                 _join(k, timelines, part, lowest, idle, idle_from)
                 for r in range(row, end):
                     if rise_timeline[r] == k and rise_set_by[r] != NONE:
                         highest = _stand(k, rise_watermark[r], timelines, part, lowest, highest)
                 _follow_silences(False, state, lowest)  # another one may be the lowest now
-                if lowest[1] != NEVER and lowest[1] > whole["watermark"]:
-                    whole["watermark"], whole["set_by"] = lowest[1], seq[i]
-                    n_raised = write_rise(raised, n_raised, i, across, lowest[1], seq[i])
+                if lowest[1] != NEVER and lowest[1] > whole["computed"]:
+                    whole["computed"], whole["computed_set_by"] = lowest[1], seq[i]
+                    n_raised = write_rise(raised, n_raised, i, across, lowest[1], seq[i], NONE, NONE)
         row = end
     return n_raised
 
@@ -200,21 +200,20 @@ def _raise_by_clock(
     rules = state.rules[0]
     if rules["idle"] == ARRIVAL_CLOCK:
         raise_by_clock(whole, arrival_clock_watermark(state.log[0]["clock"], rules))
-    if allowed > whole["watermark"]:
+    if allowed > whole["computed"]:
         raise_by_clock(whole, allowed)
-        n_raised = write_rise(raised, n_raised, item, across, allowed, NONE)
-        raised[n_raised - 1]["by_clock"] = allowed
+        n_raised = write_rise(raised, n_raised, item, across, allowed, NONE, allowed, NONE)
     return n_raised
 
 
 def _stand(k: int, watermark: int, timelines: Any, part: Any, lowest: Any, highest: int) -> int:
     """Note the watermark of a timeline; return the highest of the ones that have had an event."""
-    timelines[k]["watermark"] = max(timelines[k]["watermark"], watermark)
+    timelines[k]["computed"] = max(timelines[k]["computed"], watermark)
     if part[k] == NO_EVENT:
         return highest
     if part[k] == COUNTS:
-        _put(lowest, k, timelines[k]["watermark"])
-    return int(max(highest, timelines[k]["watermark"]))
+        _put(lowest, k, timelines[k]["computed"])
+    return int(max(highest, timelines[k]["computed"]))
 
 
 def _leave(now: int, part: Any, lowest: Any, idle: Any) -> None:
@@ -233,10 +232,10 @@ def _follow_silences(is_tick: bool, state: Fold, lowest: Any) -> None:
     silent_until = idle_clock(state.log[0]["clock"], is_tick)
     while lowest[1] != NEVER:
         k = _place_of_lowest(lowest)
-        watermark = window_close_watermark(state.timelines[k]["last"], state.reached[k], silent_until, state)
-        if watermark <= state.timelines[k]["watermark"]:
+        watermark = window_close_watermark(state.timelines[k]["last_clock"], state.max_close[k], silent_until, state)
+        if watermark <= state.timelines[k]["computed"]:
             return
-        state.timelines[k]["watermark"] = watermark
+        state.timelines[k]["computed"] = watermark
         _put(lowest, k, watermark)
 
 
@@ -252,7 +251,7 @@ def _note(k: int, split: int, state: Fold, part: Any, lowest: Any, idle: Any, id
         idle_from[k] = timeline_idle_at(timeline, rules)
     if part[k] == IDLE:
         part[k] = COUNTS
-        _put(lowest, k, timeline["watermark"])
+        _put(lowest, k, timeline["computed"])
     if part[k] == COUNTS:
         _put(idle, k, idle_from[k])
 
@@ -261,7 +260,7 @@ def _join(k: int, timelines: Any, part: Any, lowest: Any, idle: Any, idle_from: 
     """Let a timeline join the minimum with its first event that moves a watermark."""
     if part[k] == NO_EVENT:
         part[k] = COUNTS
-        _put(lowest, k, timelines[k]["watermark"])
+        _put(lowest, k, timelines[k]["computed"])
         _put(idle, k, idle_from[k])
 
 
@@ -305,5 +304,5 @@ def publish(items: Items, start: Fold, findings: Findings, state: Fold, across: 
         return
     rises = Rises(items, start, findings)
     seen, computed = rises.after(which, place), rises.computed(which, place)
-    whole["published"], whole["published_set_by"] = seen.value[0], seen.set_by[0]
-    whole["watermark"], whole["set_by"] = computed.value[0], computed.set_by[0]
+    whole["watermark"], whole["watermark_set_by"] = seen.value[0], seen.set_by[0]
+    whole["computed"], whole["computed_set_by"] = computed.value[0], computed.set_by[0]

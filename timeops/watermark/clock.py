@@ -111,12 +111,12 @@ def split_idle_at(split: Any, first: int) -> int:
     """Return the clock from which on a split is idle (F); without an event its silence begins with the log."""
     if split["timeout"] == NONE:
         return NEVER
-    last = first if split["last"] == NONE else split["last"]
+    last = first if split["last_clock"] == NONE else split["last_clock"]
     idle_at = last + split["timeout"] + split["waited"]
     return int(NEVER if split["since"] != NONE and idle_at > split["since"] else idle_at)
 
 
 def timeline_idle_at(timeline: Any, rules: Any) -> int:
     """Return the clock from which on a timeline without splits, which has had an event, is idle."""
-    idle_at = timeline["last"] + rules["timeout"] + rules["waited"]
+    idle_at = timeline["last_clock"] + rules["timeout"] + rules["waited"]
     return int(NEVER if rules["since"] != NONE and idle_at > rules["since"] else idle_at)

@@ -93,7 +93,7 @@ class Rises:
 
     @cached_property
     def _watermark(self) -> Array:
-        return np.ascontiguousarray(self._rows["watermark"])
+        return np.ascontiguousarray(self._rows["computed"])
 
     @cached_property
     def _silences(self) -> Array:
@@ -126,8 +126,8 @@ class Rises:
         if self._every == 0:
             computed, at_start = self.computed(timeline, place), place < 0
             return Watermark(
-                np.where(at_start, before["published"], computed.value),
-                np.where(at_start, before["published_set_by"], computed.set_by),
+                np.where(at_start, before["watermark"], computed.value),
+                np.where(at_start, before["watermark_set_by"], computed.set_by),
             )
         log = self.start.log[0]
         now = self._clock_at(place)
@@ -137,11 +137,11 @@ class Rises:
         found = self.computed(timeline, ended)
         # The period began before the segment, and was published there.
         is_known = (ended < 0) & (period <= log["period"])
-        known = before["published"]
+        known = before["watermark"]
         if self._idle == ARRIVAL_CLOCK and log["ended"] != NONE:
             known = np.maximum(known, self._by_arrival(np.full(len(known), log["ended"])))
         value = np.where(is_known, known, found.value)
-        known_by = np.where(known > before["published"], NONE, before["published_set_by"])
+        known_by = np.where(known > before["watermark"], NONE, before["watermark_set_by"])
         return Watermark(value, np.where(is_known, known_by, found.set_by))
 
     def before(self, timeline: Array, place: Array) -> Watermark:
@@ -180,8 +180,8 @@ class Rises:
         rows, low, high = self._rows, self._begins[timeline], self._begins[timeline + 1]
         following = _bisect(self._item.take, low, high, place + 1)
         is_own, last = following > low, np.maximum(following - 1, 0)
-        value = np.where(is_own, rows["watermark"][last], before["watermark"])
-        set_by = np.where(is_own, rows["set_by"][last], before["set_by"])
+        value = np.where(is_own, rows["computed"][last], before["computed"])
+        set_by = np.where(is_own, rows["set_by"][last], before["computed_set_by"])
         given = self._given(timeline, place, following, high)
         return Watermark(np.maximum(value, given), np.where(given > value, NONE, set_by))
 
@@ -203,7 +203,7 @@ class Rises:
         before = self.computed(timeline, np.full(len(timeline), -1)).value
         place = np.where(is_row, rows["item"][row], len(self.clock))
         by_clock = is_row & (rows["by_clock"][row] >= wanted)
-        reached = np.where(by_clock, rows["by_clock"][row], np.where(is_row, rows["watermark"][row], NONE))
+        reached = np.where(by_clock, rows["by_clock"][row], np.where(is_row, rows["computed"][row], NONE))
         if self._idle == WINDOW_CLOSE and by_clock.any():
             of_silence, own = row[by_clock], place[by_clock]
 
@@ -232,7 +232,7 @@ class Rises:
 
     def _in_silence(self, row: Array, silent_us: Array) -> Array:
         """Return what the clock allows in the silence before a rise (M)."""
-        return window_close_watermarks(self._rows["last"][row], self._silences[row], silent_us, self.start)
+        return window_close_watermarks(self._rows["last_clock"][row], self._silences[row], silent_us, self.start)
 
 
 def _bisect(values: Callable[[Array], Array], low: Array, high: Array, wanted: Array) -> Array:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemark.timeops.columns import ONE_TIMELINE, SEQ, SOURCE, SPLIT, TIMELINE
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.grid import ends_from
 from tidemark.timeops.instants import MIN_US, NEVER, NONE, Array, integers, nulled
@@ -29,20 +30,18 @@ from tidemark.timeops.watermark.clock import (
 from tidemark.timeops.watermark.rises import Rises
 from tidemark.timeops.watermark.roles import JUDGED, OUTSIDE
 
-TIMELINE = "_timeline"
-SEQ, SOURCE, SPLIT = "_arrival_seq", "_source", "_split"
-
 # Narrow columns of the items of a segment, besides TIMELINE, SEQ, SOURCE and SPLIT.
 T_US, CLOCK_US, ROLE = "t", "clock", "role"
 CLOSE = "close"  # and the number of a window that the clock may close
 
 MOST_SPLITS = 1_000
 
+_OF_ALL = ("max_t", "watermark", "watermark_set_by", "computed", "computed_set_by")
 _SPLIT = pa.struct({"source": pa.string(), "split": pa.string(), "max_t": pa.int64(), "last_clock": pa.int64()})
 STATE = pa.schema(
     [
         pa.field(TIMELINE, pa.string(), nullable=False),
-        *[(name, pa.int64()) for name in ("max_t", "watermark", "watermark_set_by", "computed", "computed_set_by")],
+        *[(name, pa.int64()) for name in _OF_ALL],
         *[(name, pa.int64()) for name in ("clock", "last_clock")],
         ("max_close", pa.list_(pa.int64())),
         ("splits", pa.list_(_SPLIT)),
@@ -55,7 +54,7 @@ for the first time (null where no event did it). `computed` is the watermark tha
 where a change of the spec has just raised it, and with periodic emission, where it is seen from the next period on.
 `max_t` is the largest t, `clock` the log's clock.
 
-The others are null unless a rule asks for them: `last_clock`, the idle clock at the timeline's last event, dropped or
+The others are null unless a rule needs them: `last_clock`, the idle clock at the timeline's last event, dropped or
 not; `max_close`, per window of the spec the latest close time that its events ask for; `splits`, the largest t and
 the idle clock of each split. Waiting is not idleness: an idle clock is the clock of the log less the time for which
 some source, of a split its own, was not to be read; so a wait changes no stored row.
@@ -63,18 +62,9 @@ some source, of a split its own, was not to be read; so a wait changes no stored
 Where windows go across timelines, the row ACROSS represents all. It has no largest t, as it has no events of its own,
 and its watermark is the one across timelines (across.py)."""
 
-ACROSS = "[]"
-"""`_timeline` of the row of STATE for windows across timelines: with `over` each timeline has values in its name."""
-
-
-_FIELDS = {
-    "max_t": "max_t",
-    "watermark": "published",
-    "watermark_set_by": "published_set_by",
-    "computed": "watermark",
-    "computed_set_by": "set_by",
-}
-"""By column of STATE the field of fold.TIMELINE."""
+ACROSS = ONE_TIMELINE
+"""`_timeline` of the row of STATE for windows across timelines. Without `over` the only timeline has that name; with
+`over` each timeline has values in its name, so no other row has it."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +179,7 @@ def judge(
     state = start._replace(
         timelines=start.timelines.copy(),
         splits=start.splits.copy(),
-        reached=start.reached.copy(),
+        max_close=start.max_close.copy(),
         log=start.log.copy(),
     )
     findings = f.fold(arrays, state, measures=measures)
@@ -338,7 +328,7 @@ def _names(texts: _Coded | None, role: Array, before: pa.Table, across: str | No
     """
     known = before[TIMELINE].combine_chunks()
     if texts is None:
-        return known if len(known) or not len(role) else pa.array(["[]"], pa.string())
+        return known if len(known) or not len(role) else pa.array([ONE_TIMELINE], pa.string())
     came = texts.values.take(pc.unique(pa.array(texts.codes[role != OUTSIDE], pa.int32())))
     if across is not None and len(role):
         came = pa.concat_arrays([came, pa.array([across], pa.string())])
@@ -370,7 +360,7 @@ def _start(before: pa.Table, names: pa.Array, splits: "_Splits", rules: TimeRule
     return f.Fold(
         timelines=_timelines(before, names, splits, rules, place),
         splits=splits.rows,
-        reached=_reached(before, names, len(rules.windows_to_close)),
+        max_close=_max_close(before, names, len(rules.windows_to_close)),
         grids=np.zeros(0, f.GRID),
         instants=np.zeros(0, np.int64),
         rules=_rules(rules),
@@ -378,21 +368,21 @@ def _start(before: pa.Table, names: pa.Array, splits: "_Splits", rules: TimeRule
     )
 
 
-def _reached(before: pa.Table, names: pa.Array, windows: int) -> Array:
-    reached = np.full((len(names), windows), NONE)
+def _max_close(before: pa.Table, names: pa.Array, windows: int) -> Array:
+    max_close = np.full((len(names), windows), NONE)
     if windows:
         for k, closes in enumerate(before["max_close"].to_pylist()):
             for w, close in enumerate((closes or [])[:windows]):
-                reached[k, w] = NONE if close is None else close
-    return reached
+                max_close[k, w] = NONE if close is None else close
+    return max_close
 
 
 def _timelines(before: pa.Table, names: pa.Array, splits: "_Splits", rules: TimeRules, place: LogPlace) -> Array:
     rows = np.zeros(len(names), f.TIMELINE)
     n_before = len(before)
-    for column, field in (*_FIELDS.items(), ("last_clock", "last")):
-        rows[field] = NONE
-        rows[field][:n_before] = integers(before[column])
+    for name in (*_OF_ALL, "last_clock"):
+        rows[name] = NONE
+        rows[name][:n_before] = integers(before[name])
     rows["period"], rows["lowest"] = NONE, NONE
     if rules.time.emit_every_us is not None:
         clocks, every_us = integers(before["clock"]), rules.time.emit_every_us
@@ -449,7 +439,7 @@ def _with_grids(state: f.Fold, items: f.Items, rules: TimeRules) -> f.Fold:
     clocks = items.clock[items.clock != NONE]
     edges = (state.log[0]["clock"], *clocks[:1], *clocks[-1:], items.tick)
     edges_us = [int(us) for us in edges if us is not None and us != NONE]
-    closes = np.concatenate([items.closes[items.role == JUDGED], state.reached])
+    closes = np.concatenate([items.closes[items.role == JUDGED], state.max_close])
     grids, instants = np.zeros(len(rules.windows_to_close), f.GRID), [np.zeros(0, np.int64)]
     for w, window in enumerate(rules.windows_to_close):
         after = window.clock_closes_after_us(rules.time.unit_us)
@@ -527,7 +517,7 @@ class _Splits:
         packed = (of_all * (len(sources) + 1) + source) * (len(values) + 1) + value
         count_items = len(items.role)
         packed[:count_items][items.role == OUTSIDE] = -1
-        each, place = _ranked(packed)
+        each, place = _distinct_numbers(packed)
         of_each = each // (len(values) + 1) // (len(sources) + 1)
         first = np.searchsorted(of_each, np.arange(len(names)))
         count = np.searchsorted(of_each, np.arange(len(names)), "right") - first
@@ -541,8 +531,8 @@ class _Splits:
             )
         rows = _split_rows(of_source, of_value, rules)
         at = place[count_items : count_items + len(of_state)]
-        for field, column in (("max_t", "max_t"), ("last", "last_clock")):
-            rows[field][at] = integers(known.field(column))
+        for name in ("max_t", "last_clock"):
+            rows[name][at] = integers(known.field(name))
         has_events = rows["max_t"] != NONE
         rows["allows"][has_events] = np.maximum((rows["max_t"] - rows["tolerance"])[has_events], MIN_US)
         return cls(rows, of_source, of_value, first, count, place[:count_items])
@@ -555,7 +545,7 @@ class _Splits:
         return cls.of(_Whose(nothing, nothing, dict.fromkeys((SOURCE, SPLIT), no_texts)), state, names, rules)
 
 
-def _ranked(numbers: Array) -> tuple[Array, Array]:
+def _distinct_numbers(numbers: Array) -> tuple[Array, Array]:
     """Return the different numbers that are not below zero, in order, and the place of each among them, else 0."""
     coded = pa.array(numbers).dictionary_encode()  # to sort all of them takes ten times as long
     each = np.asarray(coded.dictionary)
@@ -614,20 +604,20 @@ def _state(state: f.Fold, names: pa.Array, splits: _Splits, before: pa.Table, ru
     fresh = len(names) - n_before
     columns: dict[str, pa.Array] = {
         TIMELINE: names,
-        **{column: nulled(timelines[field]) for column, field in _FIELDS.items()},
+        **{name: nulled(timelines[name]) for name in _OF_ALL},
         "clock": nulled(np.full(len(names), state.log[0]["clock"])),
     }
     if rules.follows_activity:
         windows = len(state.grids)
-        columns["last_clock"] = nulled(timelines["last"])
+        columns["last_clock"] = nulled(timelines["last_clock"])
         columns["max_close"] = pa.ListArray.from_arrays(
-            pa.array(np.arange(len(names) + 1) * windows, pa.int32()), nulled(state.reached.reshape(-1))
+            pa.array(np.arange(len(names) + 1) * windows, pa.int32()), nulled(state.max_close.reshape(-1))
         )
     else:
         columns |= {name: _kept(before[name], fresh) for name in ("last_clock", "max_close")}
     if rules.uses_splits:
         each = pa.StructArray.from_arrays(
-            [splits.sources, splits.values, nulled(state.splits["max_t"]), nulled(state.splits["last"])],
+            [splits.sources, splits.values, nulled(state.splits["max_t"]), nulled(state.splits["last_clock"])],
             names=["source", "split", "max_t", "last_clock"],
         )
         offsets = np.append(splits.first, len(state.splits))

@@ -24,8 +24,8 @@ from tidemark.timeops.watermark.timelines import JudgedLog
 _INFINITE = 400_000_000_000_000_000
 """More than there is between the years 0001 and 9999: with it no event raises a watermark above any other."""
 
-_OF_WATERMARK = {"published": "watermark", "watermark": "computed"}
-"""The fields of fold.TIMELINE that depend on the out-of-orderness, and their columns in timelines.STATE.
+_OF_WATERMARK = ("watermark", "computed")
+"""The fields of fold.TIMELINE, and columns of timelines.STATE, that depend on the out-of-orderness.
 
 All else follows from times and clocks alone, but for what set a watermark, which no one asks here.
 """
@@ -84,7 +84,7 @@ class Tolerances:
             passed, raised = self._fold(log, _INFINITE, with_clock=True)
             least[passed.out_of_order["item"]] = NEVER
             # With it events alone bring a watermark to the first year, where it holds nothing back.
-            by_clock = np.where(raised["published"] == MIN_US, NONE, raised["published"])
+            by_clock = np.where(raised["watermark"] == MIN_US, NONE, raised["watermark"])
         return Needed(least, watermark, by_clock)
 
     def _of_events(self, log: JudgedLog) -> tuple[Array, Array]:
@@ -95,21 +95,21 @@ class Tolerances:
         today_us = self._of_today(log)
         if today_us is None:
             found, after = self._fold(log, 0, with_clock=False)
-            return found.behind, after["published"]
+            return found.behind, after["watermark"]
         after = np.zeros(len(log.names), f.TIMELINE)
-        for name, column in _OF_WATERMARK.items():
-            us = np.asarray(log.state[column].fill_null(NONE).to_numpy(), np.int64)
+        for name in _OF_WATERMARK:
+            us = np.asarray(log.state[name].fill_null(NONE).to_numpy(), np.int64)
             after[name] = np.where(us == NONE, NONE, us + today_us)
         self._after[0, False] = after
-        return log.rises.findings.behind + today_us, after["published"]
+        return log.rises.findings.behind + today_us, after["watermark"]
 
     @staticmethod
     def _of_today(log: JudgedLog) -> int | None:
         """Return the out-of-orderness by which all watermarks of the segment are lower than with 0; None for none."""
         start, rises = log.rises.start, log.rises.findings.rises
         each = start.splits["tolerance"] if start.rules[0]["uses_splits"] else start.rules["tolerance"]
-        of_start = (start.timelines["watermark"], start.timelines["published"])
-        is_cut = any((us == MIN_US).any() for us in (rises["watermark"], *of_start))  # to the first year
+        of_start = (start.timelines["computed"], start.timelines["watermark"])
+        is_cut = any((us == MIN_US).any() for us in (rises["computed"], *of_start))  # to the first year
         is_one = len(each) > 0 and (each == each[0]).all()
         return None if is_cut or not is_one or start.rules[0]["idle"] in _BY_CLOCK else int(each[0])
 
@@ -128,7 +128,7 @@ class Tolerances:
             for name in _OF_WATERMARK:  # the first timelines are the former ones
                 timelines[name][: len(before)] = before[name]
         state = start._replace(
-            timelines=timelines, splits=splits, reached=start.reached.copy(), rules=rules, log=start.log.copy()
+            timelines=timelines, splits=splits, max_close=start.max_close.copy(), rules=rules, log=start.log.copy()
         )
         found = f.fold(items, state, measures=not with_clock)
         self._after[tolerance_us, with_clock] = state.timelines

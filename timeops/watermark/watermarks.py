@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemark.timeops.columns import SEQ, TIMELINE
 from tidemark.timeops.instants import NONE, Array
 from tidemark.timeops.watermark.rises import Reached, Rises, Watermark
 from tidemark.timeops.watermark.roles import AHEAD, JUDGED
-from tidemark.timeops.watermark.timelines import SEQ, STATE, TIMELINE, JudgedLog
+from tidemark.timeops.watermark.timelines import STATE, JudgedLog
 
 
 @dataclass(frozen=True)
