@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.assets.exclusions import Numbers, items_of, no_numbers, numbers_in, records_between, some_records
+from tidemark.assets.exclusions import Numbers, items_of, numbers_in, records_between, some_records
 from tidemark.assets.log_control import ADMIT, REFUSE
 from tidemark.assets.schemas import payload_of
 from tidemark.resources import tables
@@ -31,6 +31,7 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.errors import LakeError
 from tidemark.timeops.events.adjustment import admitted_events
 from tidemark.timeops.expressions.tokens import quoted
+from tidemark.timeops.instants import no_numbers
 from tidemark.timeops.materialize import computed, from_driver
 from tidemark.timeops.narrow import to_join
 from tidemark.timeops.reasons import Reason, Stage

@@ -22,7 +22,7 @@ from tidemark.resources.batches.plans import Plan
 from tidemark.resources.batches.position import Position, plan_end, records_in
 from tidemark.resources.delta.files import Piece, piece_of
 from tidemark.resources.delta.lake import Written
-from tidemark.resources.delta.versions import Filters, unreadable_file
+from tidemark.resources.delta.versions import NO_ROWS, Filters, unreadable_file
 from tidemark.resources.sources.records import SPARK_FAILURES, cause_of, file_that_failed, is_of_a_file
 from tidemark.resources.spark.amount import ANY, Amount
 from tidemark.resources.workspace import Workspace
@@ -93,7 +93,7 @@ class BatchWriter:
 
     def append(self, table: str, rows: DataFrame, *, grows: bool = False, as_cut: bool = False) -> Written:
         """Add rows, with the number of the batch; arguments as of `replace`."""
-        return self.replace(table, rows, where=None, grows=grows, as_cut=as_cut)
+        return self.replace(table, rows, where=NO_ROWS, grows=grows, as_cut=as_cut)
 
     def replace(
         self,
@@ -134,7 +134,7 @@ class BatchWriter:
 
     def append_pieces(self, table: str, pieces: Sequence[Piece]) -> Written:
         """Add rows of Arrow, whole; see `Lake.append_pieces`."""
-        return self.replace_pieces(table, pieces, where=None)
+        return self.replace_pieces(table, pieces, where=NO_ROWS)
 
     def replace_pieces(
         self, table: str, pieces: Sequence[Piece], *, where: Filters | None, stays: Filters | None = None
@@ -190,7 +190,12 @@ class Batch(BatchWriter):
 
     def take_outcomes(self) -> Outcomes:
         """Return the outcome of every record, once: it is as long as the segment, and only one stage asks for it."""
-        return self._judged.outcomes.pop()
+        outcomes = self._judged.outcomes
+        if not outcomes:
+            raise RuntimeError(
+                f"The outcomes of batch {self.plan.batch_id} were taken before: one stage may have them."
+            )
+        return outcomes.pop()
 
     @property
     def timelines(self) -> pa.Table:

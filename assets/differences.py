@@ -35,8 +35,8 @@ from tidemark.resources.delta.queries import python_rows
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.tokens import quoted
+from tidemark.timeops.instants import integers
 from tidemark.timeops.materialize import computed
-from tidemark.timeops.narrow import integers
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.results import last_revisions, passing
 

@@ -44,6 +44,7 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import utf8_sql
+from tidemark.timeops.instants import NONE, no_numbers
 from tidemark.timeops.materialize import from_driver
 from tidemark.timeops.narrow import to_join
 from tidemark.timeops.utc import us_of
@@ -55,17 +56,11 @@ FEW_BYTES = 256_000_000
 CHANGES_LOG = (EXCLUDE, INCLUDE, CORRECTION, FORGET, FUTURE_ARRIVAL)
 """Kinds of the control items that change which records are part of the log, or how they arrived."""
 
-_NONE = np.iinfo(np.int64).min
 _FEW = 1_000  # numbers that a condition may name
 PRESENT_CLOCK = "__tm_clock"
 _RECORD = "__tm_record"
 _OF_PLACE = (c.SEQ, c.ARRIVAL, c.CLOCK)
 """The columns that a record has from the place where it is judged."""
-
-
-def no_numbers() -> Numbers:
-    """Return none."""
-    return np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,9 +304,9 @@ def clocks_of(workspace: Workspace, first_seq: int, end_seq: int, out: Excluded)
     """Return `_arrival_seq` and PRESENT_CLOCK of the records in a part of the log whose arrivals count."""
     before_us = clock_before(workspace, first_seq, out)
     seqs, arrivals = _that_count(arrivals_of(workspace, first_seq, end_seq), out)
-    start = np.array([_NONE if before_us is None else before_us])
+    start = np.array([NONE if before_us is None else before_us])
     clocks = np.maximum.accumulate(np.concatenate([start, arrivals]))[1:]
-    present = pa.array(clocks, mask=clocks == _NONE).cast(pa.timestamp("us", "UTC"))
+    present = pa.array(clocks, mask=clocks == NONE).cast(pa.timestamp("us", "UTC"))
     return pa.table({c.SEQ: seqs, PRESENT_CLOCK: present})
 
 
@@ -322,7 +317,7 @@ def clock_before(workspace: Workspace, seq: int, out: Excluded) -> int | None:
     for piece in _pieces(workspace, 0, seq):
         arrivals = _that_count(piece, out)[1]
         reached += [int(arrivals.max())] if len(arrivals) else []
-    return max((us for us in reached if us != _NONE), default=None)
+    return max((us for us in reached if us != NONE), default=None)
 
 
 def log_clocks(workspace: Workspace) -> dict[str, Any]:
@@ -350,7 +345,7 @@ def _that_count(records: pa.Table | pa.RecordBatch, out: Excluded) -> tuple[Numb
     """Return numbers and arrivals of the records whose arrivals count."""
     seqs = np.asarray(records[c.SEQ])
     stays = ~np.isin(seqs, out.without_arrival)
-    arrivals = np.asarray(records[c.ARRIVAL].cast(pa.int64()).fill_null(_NONE))
+    arrivals = np.asarray(records[c.ARRIVAL].cast(pa.int64()).fill_null(NONE))
     return seqs[stays], arrivals[stays]
 
 

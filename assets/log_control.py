@@ -18,6 +18,7 @@ from tidemark.assets.planning import segment_of
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.delta.files import piece_of
+from tidemark.resources.delta.versions import ALL_ROWS
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.rules import TimeRules, Waiter, Waits, waiters_from_json, waiters_to_json
 from tidemark.timeops.spec import Spec
@@ -81,7 +82,9 @@ def rewrite_items(
     ]
     rows = pa.Table.from_pylist([change(item) for item in (*existing, *numbered)], schema=tables.LOG_CONTROL_SCHEMA)
     expect = workspace.ready(tables.LOG_CONTROL, plan)
-    workspace.lake.replace_pieces(tables.LOG_CONTROL, [piece_of(rows)], where=(), attempt=plan.attempt, expect=expect)
+    workspace.lake.replace_pieces(
+        tables.LOG_CONTROL, [piece_of(rows)], where=ALL_ROWS, attempt=plan.attempt, expect=expect
+    )
 
 
 def tables_at_end(workspace: Workspace) -> Mapping[str, str]:

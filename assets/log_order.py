@@ -18,8 +18,7 @@ from tidemark.resources.delta.files import Piece
 from tidemark.resources.delta.ordering import ByRank, Places, Rows, in_order
 from tidemark.resources.sources.parquet_files import PlainFile
 from tidemark.timeops import columns as c
-from tidemark.timeops.narrow import integers
-from tidemark.timeops.watermark.fold import NONE, Array
+from tidemark.timeops.instants import NONE, Array, integers, no_numbers
 
 ARRIVAL_US = "__tm_arrival_us"
 CAME_US = "__tm_came_us"
@@ -34,10 +33,6 @@ _LAST = np.iinfo(np.int64).max  # of a key without a value, which comes after al
 def no_keys(names: Sequence[str]) -> pa.Table:
     """Return the keys of no record."""
     return pa.schema([(name, pa.string() if name in _TEXTS else pa.int64()) for name in names]).empty_table()
-
-
-def _no_places() -> Array:
-    return np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,10 +56,10 @@ class Records:
     arrival: Array
     source: NDArray[np.int16]
     sources: Sequence[str]
-    place: Array = field(default_factory=_no_places)
-    came: Array = field(default_factory=_no_places)
-    ahead: Places = field(default_factory=_no_places)
-    ahead_us: Array = field(default_factory=_no_places)
+    place: Array = field(default_factory=no_numbers)
+    came: Array = field(default_factory=no_numbers)
+    ahead: Places = field(default_factory=no_numbers)
+    ahead_us: Array = field(default_factory=no_numbers)
 
     @staticmethod
     def of(files: Sequence[PlainFile], parts: Sequence[Rows], keys: pa.Table) -> "Records":
@@ -73,8 +68,8 @@ class Records:
         counts = [len(file.arrival) for file in files]
         # Only the first record of a file is sorted among the others: they are all before it or after its last one.
         runs = np.concatenate([counts, np.ones(len(keys), np.int64)]).astype(np.int64)
-        sources, source = _ranked(pa.array([file.source for file in files], pa.string()), keys[c.SOURCE])
-        _, name = _ranked(pa.array([file.name for file in files], pa.string()), keys[c.FILE])
+        sources, source = _ranked_texts(pa.array([file.source for file in files], pa.string()), keys[c.SOURCE])
+        _, name = _ranked_texts(pa.array([file.name for file in files], pa.string()), keys[c.FILE])
         position = np.concatenate(
             [np.array([file.before + 1 for file in files], np.int64), integers(keys[c.POSITION])]
         )
@@ -89,8 +84,8 @@ class Records:
             np.concatenate([*(file.arrival for file in files), integers(keys[ARRIVAL_US])]),
             np.repeat(source.astype(np.int16), runs),
             sources,
-            of_tables.get(PLACE, _no_places()),
-            of_tables.get(CAME_US, _no_places()),
+            of_tables.get(PLACE, no_numbers()),
+            of_tables.get(CAME_US, no_numbers()),
         )
 
     def __len__(self) -> int:
@@ -156,7 +151,7 @@ def _none_last(key: Array) -> Array:
     return np.where(key == NONE, _LAST, key) if len(key) and key.min() == NONE else key
 
 
-def _ranked(first: pa.Array, others: pa.ChunkedArray) -> tuple[list[str], NDArray[np.int32]]:
+def _ranked_texts(first: pa.Array, others: pa.ChunkedArray) -> tuple[list[str], NDArray[np.int32]]:
     """Return different texts in the order of their bytes, and the place of each text among them; -1 for null."""
     texts = pa.chunked_array([first.dictionary_encode(), *others.dictionary_encode().chunks])
     chunks = texts.unify_dictionaries().chunks

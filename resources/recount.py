@@ -570,7 +570,7 @@ def _by_clock(now: int, last: int, lowest: int, reached: Any, latest: Any, rules
 
 
 def _left(splits: Any, now: int, lowest: int, next_idle: int, rules: Any) -> tuple[int, int]:
-    """Return the same as `_lowest` at a clock, after it was found at a later one."""
+    """Return the same as `_lowest` at a clock; `lowest` and `next_idle` are what it returned at an earlier one."""
     return _lowest(splits, now, rules) if rules.excludes and now >= next_idle else (lowest, next_idle)
 
 

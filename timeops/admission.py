@@ -13,11 +13,11 @@ from typing import Literal
 import numpy as np
 
 from tidemark.timeops.grid import spans_at
+from tidemark.timeops.instants import NONE, Array
 from tidemark.timeops.log_times import Alone, JudgedTimes, LogTimes, judged_alone, least_accepted
 from tidemark.timeops.reasons import Reason
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec
-from tidemark.timeops.watermark.fold import NONE, Array
 from tidemark.timeops.windows.sessions import CLOSED, Came, rules_of_sessions, sessions
 
 _LONGEST_US = 3_652_059 * 86_400_000_000  # no duration of a spec is longer
@@ -142,7 +142,7 @@ class _Log:
         if settings not in self._parts:
             alone = judged_alone(self.times, time)
             self._parts[settings] = (
-                (self.times, alone) if rules.clock_moves else self.times.rising(alone, time, self.also)
+                (self.times, alone) if rules.clock_moves else self.times.rising(alone, rules, self.also)
             )
         part, alone = self._parts[settings]
         of_one = self.is_alone and time.over

@@ -11,7 +11,9 @@ from functools import cached_property
 import numpy as np
 
 from tidemark.timeops.durations import a_little_longer, round_lengths
-from tidemark.timeops.watermark.fold import JUDGED, NEVER, NONE, Array, Items
+from tidemark.timeops.instants import NEVER, NONE, Array
+from tidemark.timeops.watermark.fold import Items
+from tidemark.timeops.watermark.roles import JUDGED
 from tidemark.timeops.watermark.tolerances import Needed
 
 MOST_TOLERANCES = 50

@@ -17,6 +17,7 @@ from tidemark.timeops.engine import Outcome
 from tidemark.timeops.events.adjustment import KEPT, MOVED, Adjusted
 from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, MOVED_BY, SOURCE_PLACE, WHY
 from tidemark.timeops.expressions.try_expression import Columns
+from tidemark.timeops.instants import NONE, Array
 from tidemark.timeops.joins.sides import (
     FATES,
     IS_ANSWERED,
@@ -28,7 +29,8 @@ from tidemark.timeops.joins.sides import (
 )
 from tidemark.timeops.reasons import OF_WINDOWS, REASONS, Reason
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.watermark.fold import AHEAD, JUDGED, NONE, Array, Items
+from tidemark.timeops.watermark.fold import Items
+from tidemark.timeops.watermark.roles import AHEAD, JUDGED
 from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.membership import ENDS, FILTERED, FLUSHED_WINDOWS, MISSED, unfit
 from tidemark.timeops.windows.segment import told_of

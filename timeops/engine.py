@@ -82,7 +82,7 @@ class State:
         *,
         apart: tuple[str, ...] = (),
     ) -> "State":
-        """Return the state as if earlier segments had had some events more, which are in all their windows and joins.
+        """Return the state as if earlier segments had also contained these events, in all their windows and joins.
 
         Args:
             events: Accepted events, `adjustment.admitted_events`.
@@ -173,7 +173,8 @@ class Outcome:
     execution: Execution = field(default_factory=Execution)
     tables: Mapping[str, DataFrame] = field(default_factory=dict)
     _segments: dict[str, Adjusted] = field(default_factory=dict, repr=False, compare=False)
-    _results: dict[str, DataFrame] = field(default_factory=dict, repr=False, compare=False)
+    _results: dict[tuple[str, Span | None], DataFrame] = field(default_factory=dict, repr=False, compare=False)
+    _answers: dict[str, DataFrame] = field(default_factory=dict, repr=False, compare=False)
     _placed: dict[str, Placed | None] = field(default_factory=dict, repr=False, compare=False)
     _intervals: dict[str, Interval] = field(default_factory=dict, repr=False, compare=False)
 
@@ -232,7 +233,8 @@ class Outcome:
 
     def results(self, window: WindowSpec, *, only: Span | None = None) -> DataFrame:
         """Return the `window_results` of the segment, computed once where other windows go over them."""
-        if window.name not in self._results:
+        key = (window.name, only)
+        if key not in self._results:
             segment = replace(
                 self._segment(window, is_known=True),
                 seen=self.before.seen_groups.get(window.name),
@@ -241,8 +243,8 @@ class Outcome:
             )
             results = window_results(segment, window, only=only)
             is_input = any(reader.input == window.name for reader in self.windows)
-            self._results[window.name] = self.execution.materialize(results) if is_input else results
-        return self._results[window.name]
+            self._results[key] = self.execution.materialize(results) if is_input else results
+        return self._results[key]
 
     def _placed_in(self, window: WindowSpec) -> Placed | None:
         """Return what the driver finds of the segment's events, for results, late events and open windows."""
@@ -303,7 +305,7 @@ class Outcome:
         return replace(sides_of_log, earlier=rows_of_table)
 
     def _interval(self, join: JoinSpec) -> Interval:
-        """Return an interval join in the segment; what is computed of its pairs serves all who ask."""
+        """Return an interval join in the segment; its pairs are computed once and shared."""
         if join.name not in self._intervals:
             columns = self.judged.rules.join_columns[join.name]
             self._intervals[join.name] = Interval(self._sides(join), join, columns)
@@ -311,15 +313,15 @@ class Outcome:
 
     def answers(self, join: JoinSpec) -> DataFrame:
         """Return the rows of a join in the segment, `rows.answers`, computed once where windows go over them."""
-        if join.name not in self._results:
+        if join.name not in self._answers:
             if join.is_interval:
                 answers = self._interval(join).answers()
             else:
                 columns = self.judged.rules.join_columns[join.name]
                 answers = as_of.answers(self._sides_with_table(join), join, columns)
             is_input = any(reader.input == join.name for reader in self.windows)
-            self._results[join.name] = self.execution.materialize(answers) if is_input else answers
-        return self._results[join.name]
+            self._answers[join.name] = self.execution.materialize(answers) if is_input else answers
+        return self._answers[join.name]
 
     def fates_of(self, join: JoinSpec) -> DataFrame:
         """Return the events of a join by what becomes of them in the segment, `sides.fates`."""

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidemark.timeops.columns import floor_to, shifted
+from tidemark.timeops.instants import NONE
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.window_shape import LocalGrid
 from tidemark.timeops.wall_clock import (
@@ -34,7 +35,6 @@ from tidemark.timeops.wall_clock import (
 )
 
 Numbers = NDArray[Any]
-_NONE = np.iinfo(np.int64).min
 
 
 def on_clock(instant_us: str, window: WindowSpec) -> str:
@@ -264,13 +264,13 @@ def last_ends(us: Numbers, window: WindowSpec) -> Numbers:
         return spans_around(within, window.local_grid)[1]
     clock = WallClock.around(window.local_grid.zone, np.concatenate([within, within + window.longest_us]))
     ends = _last_ends(clock.reached(within), window)
-    return np.where(ends == _NONE, _NONE, clock.first(ends))
+    return np.where(ends == NONE, NONE, clock.first(ends))
 
 
 def _last_ends(within: Numbers, window: WindowSpec) -> Numbers:
     period = window.end_step_us if window.kind == "hopping" else window.size_us
     end = (within - window.offset_us) // period * period + window.offset_us + window.size_us
-    return np.where(within < end, end, _NONE)
+    return np.where(within < end, end, NONE)
 
 
 def ends_from(first_us: int, last_us: int, window: WindowSpec) -> Numbers:

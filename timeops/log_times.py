@@ -14,23 +14,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tidemark.timeops.arrival import arrival_rules, kept_early
+from tidemark.timeops.arrival import arrival_rules
+from tidemark.timeops.columns import ONE_TIMELINE, SEQ, SOURCE, SPLIT, TIMELINE
 from tidemark.timeops.grid import last_ends
-from tidemark.timeops.reasons import AT_INGESTION, REASONS, Reason
+from tidemark.timeops.instants import MIN_US, NEVER, NONE, Array
+from tidemark.timeops.reasons import AT_INGESTION, CODES, REASONS, Reason
 from tidemark.timeops.rules import TimeRules, Waiter, Waits
 from tidemark.timeops.spec import TimeSpec, WindowSpec
-from tidemark.timeops.watermark.fold import ACTIVE, AHEAD, JUDGED, MIN_US, NEVER, NONE, OUTSIDE, Array
+from tidemark.timeops.watermark.roles import AHEAD, roles
 from tidemark.timeops.watermark.timelines import (
     ACROSS,
     CLOCK_US,
     CLOSE,
     ROLE,
-    SEQ,
-    SOURCE,
-    SPLIT,
     STATE,
     T_US,
-    TIMELINE,
     JudgedLog,
     LogPlace,
     judge,
@@ -39,8 +37,6 @@ from tidemark.timeops.watermark.timelines import (
 
 Alone = tuple[Array, Array, Array]
 """The verdict of rules 1 and 2 on each record, see `judged_alone`."""
-CODES = {reason: number for number, reason in enumerate(REASONS, start=1)}
-"""By reason its number in `LogTimes.why`; 0 is none."""
 _OUTSIDE = [CODES[reason] for reason in AT_INGESTION]
 
 
@@ -134,17 +130,18 @@ class LogTimes:
         own = (self.timeline == timeline) & ~np.isin(self.why, _OUTSIDE)
         kept = self if keeps_clock else self._rows(own, self.stretches)
         why = np.where(own, self.why, np.int8(CODES[Reason.MALFORMED])) if keeps_clock else kept.why
-        return replace(kept, why=why, timeline=np.zeros(len(kept.seq), np.int32), timelines=("[]",))
+        return replace(kept, why=why, timeline=np.zeros(len(kept.seq), np.int32), timelines=(ONE_TIMELINE,))
 
-    def rising(self, alone: Alone, time: TimeSpec, also: Array) -> tuple["LogTimes", Alone]:
+    def rising(self, alone: Alone, rules: TimeRules, also: Array) -> tuple["LogTimes", Alone]:
         """Return the log without the records that move no watermark, where the clock moves none.
 
         Args:
             alone: What rules 1 and 2 say of each record.
-            time: The rules; an early record that they keep moves nothing.
+            rules: The rules; an early record that they keep moves nothing.
             also: The numbers of records that stay.
         """
-        rises, t = np.zeros(len(self.seq), bool), np.where(_are_kept_early(self, alone[1], time), NONE, alone[0])
+        rises, t = np.zeros(len(self.seq), bool), alone[0]
+        t = np.where(roles(alone[1], self.event_us, self.arrival_us, rules) == AHEAD, NONE, t)
         for own in self._by_split():
             highest = np.maximum.accumulate(t[own])
             rises[own] = np.diff(highest, prepend=NONE) != 0
@@ -176,8 +173,8 @@ class LogTimes:
     def judged_with(self, alone: Alone, rules: TimeRules, *, measures: bool = False) -> "JudgedTimes":
         """Judge the log by some rules, where it is known what rules 1 and 2 say of each record."""
         t, why, moved_by = alone
-        roles = _roles(self, why, rules)
-        columns = self._columns(t, roles, rules)
+        role = roles(why, self.event_us, self.arrival_us, rules)
+        columns = self._columns(t, role, rules)
         state, place, waits = STATE.empty_table(), LogPlace(), Waits()
         logs: list[tuple[Stretch, JudgedLog]] = []
         for stretch in self.stretches:
@@ -193,13 +190,13 @@ class LogTimes:
                 state, place = log.state, _after(place, self.clock_us[begin:end], stretch.tick_us, rules)
         return JudgedTimes(self, rules, t, why, moved_by, tuple(logs))
 
-    def _columns(self, t: Array, roles: Array, rules: TimeRules) -> dict[str, pa.Array]:
+    def _columns(self, t: Array, role: Array, rules: TimeRules) -> dict[str, pa.Array]:
         # NONE stays as it is, as the loop takes it for null.
         columns = {
             SEQ: pa.array(self.seq),
             T_US: pa.array(t),
             CLOCK_US: pa.array(self.clock_us),
-            ROLE: pa.array(roles),
+            ROLE: pa.array(role),
         }
         if rules.time.over:
             columns[TIMELINE] = _coded(self.timeline, self.timelines)
@@ -234,22 +231,6 @@ def judged_alone(times: LogTimes, time: TimeSpec) -> Alone:
         elif rule.policy == "adjust":
             t, moved_by[concerned] = np.where(concerned, rule.limit(arrival), t), rule.number
     return np.where(why == 0, t, NONE) if why.any() else t, why, moved_by
-
-
-def _roles(times: LogTimes, why: Array, rules: TimeRules) -> Array:
-    of_code = np.full(len(REASONS) + 1, ACTIVE if rules.follows_activity else OUTSIDE, np.int8)
-    of_code[_OUTSIDE], of_code[0] = OUTSIDE, JUDGED
-    roles = of_code[why]
-    roles[_are_kept_early(times, why, rules.time)] = AHEAD
-    return roles
-
-
-def _are_kept_early(times: LogTimes, why: Array, time: TimeSpec) -> Array:
-    """Return which records are ahead of their arrival by more than `early` allows, and stay as they are."""
-    rule = kept_early(time)
-    if rule is None:
-        return np.zeros(len(times.seq), bool)
-    return np.asarray(rule.applies(times.event_us - times.arrival_us) & (why == 0))
 
 
 def _closes(t: Array, window: WindowSpec, rules: TimeRules) -> Array:
@@ -452,7 +433,7 @@ class JudgedTimes:
     def timeline_of(self, seq: int) -> str:
         """Return the timeline of a record."""
         at = self.times.place(seq)
-        return "[]" if at is None else self.times.timelines[int(self.times.timeline[at])]
+        return ONE_TIMELINE if at is None else self.times.timelines[int(self.times.timeline[at])]
 
     @staticmethod
     def _index(log: JudgedLog, timeline: str) -> int | None:

@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 from tidemark.timeops.columns import SEQ, TIMELINE, same_in
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import as_json, without_minus_zero
+from tidemark.timeops.instants import Array
 from tidemark.timeops.materialize import from_driver
-from tidemark.timeops.watermark.fold import NONE, Array
 
 PIECE = 4_000_000  # records of a large segment that are fetched at once
 BROADCAST = 2_000_000  # rows that every core may be sent
@@ -50,12 +50,6 @@ def as_flat(frame: DataFrame, name: str) -> str:
     value = without_minus_zero(quoted(name), kind)
     is_nested = kind.typeName() in ("array", "struct", "map", "variant")
     return as_json(f"{value} AS {quoted(name)}") if is_nested else value
-
-
-def integers(column: pa.ChunkedArray | pa.Array) -> Array:
-    """Return a column of BIGINT, with NONE for null."""
-    filled = pc.fill_null(column, NONE) if column.null_count else column
-    return np.asarray(filled.to_numpy(), np.int64)
 
 
 def numbers(rows: pa.Table, names: Sequence[str]) -> Array:

@@ -71,6 +71,8 @@ class Reason(StrEnum):
 
 
 REASONS = tuple(Reason)
+CODES = {reason: number for number, reason in enumerate(REASONS, start=1)}
+"""By reason its number in arrays; 0 is none."""
 AT_INGESTION = tuple(reason for reason in Reason if reason.stage == Stage.INGEST)
 """Reasons of records that belong to no timeline or split and do not count as activity."""
 UNTIMED = (*AT_INGESTION, Reason.BAD_EXPRESSION, Reason.BAD_TIMESTAMP, Reason.NO_TIMESTAMP)

@@ -18,7 +18,7 @@ from tidemark.resources.batches.position import plan_end, records_in
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.narrow import integers
+from tidemark.timeops.instants import integers
 from tidemark.timeops.printable import plural
 
 _LEAST = np.iinfo(np.int64).min

@@ -22,11 +22,10 @@ from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import Filters
 from tidemark.timeops import columns as c
 from tidemark.timeops.counts import Outcomes
-from tidemark.timeops.narrow import integers
+from tidemark.timeops.instants import NONE, integers
 from tidemark.timeops.reasons import Stage
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Spec
-from tidemark.timeops.watermark.fold import NONE
 
 BINS = 200
 """Into so many pieces a segment is cut."""

@@ -37,12 +37,12 @@ from tidemark.timeops.advice import (
 )
 from tidemark.timeops.durations import round_lengths
 from tidemark.timeops.errors import SpecError, TidemarkError
+from tidemark.timeops.instants import NONE, Array
 from tidemark.timeops.log_times import JudgedTimes, LogTimes
 from tidemark.timeops.losses import EVENT, LETTERS, Habit, Integers, Loss, habit_of, trait_of
 from tidemark.timeops.reasons import REASONS, Reason
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.spec.between_parts import has_event_time
-from tidemark.timeops.watermark.fold import NONE, Array
 from tidemark.timeops.watermark.timelines import JudgedLog
 from tidemark.timeops.watermark.tolerances import Tolerances
 

@@ -28,12 +28,12 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.events.adjustment import FUTURE_ARRIVAL, KEPT
 from tidemark.timeops.expressions.tokens import plain_column, quoted
 from tidemark.timeops.expressions.try_expression import Columns
+from tidemark.timeops.instants import NEVER, NONE, Array, integers
 from tidemark.timeops.log_times import JudgedTimes
-from tidemark.timeops.narrow import integers, to_join
+from tidemark.timeops.narrow import to_join
 from tidemark.timeops.reasons import Reason
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.utc import Instant
-from tidemark.timeops.watermark.fold import NEVER, NONE, Array
 from tidemark.timeops.windows.membership import left_out
 from tidemark.timeops.windows.sessions import CLOSED, Came, rules_of_sessions, sessions
 

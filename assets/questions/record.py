@@ -29,12 +29,12 @@ from tidemark.timeops.admission import Refusal, admitted_by, admitting_unit
 from tidemark.timeops.durations import format_duration
 from tidemark.timeops.errors import SpecError, TidemarkError
 from tidemark.timeops.events.adjustment import ADMITTED, KEPT
+from tidemark.timeops.instants import NONE
 from tidemark.timeops.log_times import NO_WATERMARK, Item, Met, SplitReach
 from tidemark.timeops.reasons import REASONS, Reason, Stage
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Spec, parse_spec
 from tidemark.timeops.utc import Instant, us_of
-from tidemark.timeops.watermark.fold import NONE
 
 Row = Mapping[str, Any]
 _REASONS = {str(reason): reason for reason in REASONS}

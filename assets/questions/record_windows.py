@@ -13,12 +13,12 @@ import numpy as np
 from tidemark.assets.questions.contents import Contents, instants_of, sessions_of
 from tidemark.assets.questions.words import instant_text
 from tidemark.timeops.grid import spans_at
+from tidemark.timeops.instants import NONE
 from tidemark.timeops.log_times import Item
 from tidemark.timeops.reasons import Reason
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.window import inputs_first
 from tidemark.timeops.utc import Instant, us_of
-from tidemark.timeops.watermark.fold import NONE
 from tidemark.timeops.watermark.timelines import ACROSS
 
 Row = Mapping[str, Any]

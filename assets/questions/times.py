@@ -27,11 +27,11 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.events.duplicates import with_duplicates
 from tidemark.timeops.events.event_time import extract
-from tidemark.timeops.log_times import CODES, Item, JudgedTimes, LogTimes, Stretch
-from tidemark.timeops.reasons import REASONS, Reason
+from tidemark.timeops.instants import NONE, Array
+from tidemark.timeops.log_times import Item, JudgedTimes, LogTimes, Stretch
+from tidemark.timeops.reasons import CODES, REASONS, Reason
 from tidemark.timeops.rules import Waiter
 from tidemark.timeops.utc import us_of
-from tidemark.timeops.watermark.fold import NONE, Array
 
 _OF_EVENT_TIME = ("timestamp_by", "time_zone", "over", "deduplicate_by", "within", "schema", "rename", "split")
 """Keys of a spec, by their last part, that say which event time, timeline or split a record has."""

@@ -24,6 +24,7 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.grid import spans_at
+from tidemark.timeops.instants import NONE, Array
 from tidemark.timeops.log_times import Item, Met, SplitReach
 from tidemark.timeops.problems import did_you_mean
 from tidemark.timeops.rules import TimeRules
@@ -31,7 +32,6 @@ from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.top import PLACE
 from tidemark.timeops.spec.window import timeline_columns
 from tidemark.timeops.utc import Instant
-from tidemark.timeops.watermark.fold import NONE, Array
 
 Row = Mapping[str, Any]
 _MOST_GROUPS = 1_000

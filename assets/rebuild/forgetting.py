@@ -22,7 +22,6 @@ from tidemark.assets.exclusions import (
     Numbers,
     excluded,
     items_of,
-    no_numbers,
     numbers_in,
     pairs_in,
     ranges_of,
@@ -37,6 +36,7 @@ from tidemark.resources.sources.records import FILE
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import SpecError
+from tidemark.timeops.instants import no_numbers
 from tidemark.timeops.spec.scope import Scope
 
 MOST = 1_000_000

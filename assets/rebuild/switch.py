@@ -64,7 +64,7 @@ from tidemark.assets.state.windows import has_marks, live_events
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit, Plan, RebuildInput
 from tidemark.resources.catalog import keep_names
-from tidemark.resources.delta.versions import Filters, Version
+from tidemark.resources.delta.versions import ALL_ROWS, Filters, Version
 from tidemark.resources.places.place import remove_tree
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
@@ -231,7 +231,7 @@ def _switch_windows(shadow: Shadow, plan: Plan, broken: Collection[str]) -> Comm
     items = [_placed(workspace, item, now) for item in shadow.plan.items]
     if decides:
         letters = letters_after(shadow, now)
-        BatchWriter(workspace, plan).replace(tables.DEAD_LETTERS, letters, where=())
+        BatchWriter(workspace, plan).replace(tables.DEAD_LETTERS, letters, where=ALL_ROWS)
         write_events(shadow, plan)
     else:
         write_letters(shadow, plan)
@@ -284,7 +284,7 @@ def _take_all(
         # With a change feed only the rows that differ are changed, if the columns are the same.
         if table in feeds and table not in broken and lake.opened.seen(table).schema == version.schema:
             rows = shadow.tables.lake.read(table, version.number)
-            written = lake.replace(table, rows, where=(), attempt=plan.attempt, expect=expect)
+            written = lake.replace(table, rows, where=ALL_ROWS, attempt=plan.attempt, expect=expect)
         else:
             written = lake.take_over(table, version, attempt=plan.attempt, expect=expect)
         if table in broken:
@@ -377,7 +377,7 @@ def _rename_in_marks(workspace: Workspace, plan: Plan, names: Mapping[str, str])
         if has_marks(table) and workspace.lake.row_count(table, workspace.base_of(table)):
             rows = live_events(workspace, table)
             rows = rows.withColumn(mark, F.transform(mark, lambda name: c.named(name, now)))
-            BatchWriter(workspace, plan).replace(table, rows, where=())
+            BatchWriter(workspace, plan).replace(table, rows, where=ALL_ROWS)
 
 
 def _rename_in_letters(workspace: Workspace, plan: Plan, names: Mapping[str, str]) -> None:

@@ -23,7 +23,7 @@ from tidemark.assets.spec_changes import renamed
 from tidemark.assets.state.windows import has_marks, live_events
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import REFUSED, REPLAYED, Counts, Plan
-from tidemark.resources.delta.versions import Filters
+from tidemark.resources.delta.versions import ALL_ROWS, NO_ROWS, Filters
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import LakeError
@@ -84,7 +84,7 @@ def _add_missing(shadow: Shadow, plan: Plan, table: str, others: Collection[str]
     there = shadow.tables.read_base(table)
     here = workspace.read_base(table).select(c.SEQ)
     rows = there.join(here, c.SEQ, "left_anti") if others else there
-    BatchWriter(workspace, plan).replace(table, rows, where=None if others else ())
+    BatchWriter(workspace, plan).replace(table, rows, where=NO_ROWS if others else ALL_ROWS)
 
 
 def _merge_marked(shadow: Shadow, plan: Plan, table: str, others: Collection[str]) -> None:
@@ -102,7 +102,7 @@ def _merge_marked(shadow: Shadow, plan: Plan, table: str, others: Collection[str
         F.first(F.struct(*rest)).alias("__tm_event"), F.flatten(F.collect_list(mark)).alias(mark)
     )
     merged = each.select("__tm_event.*", c.SEQ, mark)
-    BatchWriter(workspace, plan).replace(table, merged, where=())
+    BatchWriter(workspace, plan).replace(table, merged, where=ALL_ROWS)
 
 
 _OF_DECISIONS = ("accepted", ADMITTED, *MOVED)

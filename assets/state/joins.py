@@ -15,6 +15,7 @@ from tidemark.assets.batch import Batch
 from tidemark.assets.schemas import has_partner_column, joining_events, payload_of
 from tidemark.assets.state.windows import needed_rows, write_by_time
 from tidemark.resources import tables
+from tidemark.resources.delta.versions import ALL_ROWS
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.joins.interval import HAS_PARTNER
 from tidemark.timeops.spec import JoinSpec
@@ -35,4 +36,4 @@ def _needed(workspace: Workspace, join: JoinSpec) -> DataFrame:
 def write_joining(batch: Batch, join: JoinSpec) -> None:
     """Write the events that a join needs after a batch."""
     needed = joining_events(batch.outcome.needed_by_join(join), payload_of(batch.workspace), join)
-    write_by_time(batch, tables.joining_table(join.name), needed, where=())
+    write_by_time(batch, tables.joining_table(join.name), needed, where=ALL_ROWS)

@@ -27,15 +27,14 @@ from tidemark.resources.delta.aside import rows_in_memory, set_aside
 from tidemark.resources.delta.files import Piece
 from tidemark.resources.delta.ordering import ByRank, Places, Rows, in_order
 from tidemark.resources.delta.queries import pieces
-from tidemark.resources.delta.versions import Filters
+from tidemark.resources.delta.versions import ALL_ROWS, NO_ROWS, Filters
 from tidemark.timeops import columns as c
 from tidemark.timeops.counts import Outcomes
 from tidemark.timeops.events.adjustment import FUTURE_ARRIVAL, KEPT, MOVED
 from tidemark.timeops.events.stored_times import EVENT_US
 from tidemark.timeops.expressions.tokens import quoted
-from tidemark.timeops.narrow import integers
+from tidemark.timeops.instants import NONE, Array, integers
 from tidemark.timeops.utc import Instant
-from tidemark.timeops.watermark.fold import NONE, Array
 
 Flags = NDArray[np.bool_]
 
@@ -274,9 +273,9 @@ def _released_before(batch: Batch, timelines: pa.ChunkedArray) -> Array:
 
 
 def _no_longer_held(after: Position) -> Filters | None:
-    """Return the filters for rows of `held_events` before the watermark; None if there are none."""
+    """Return the filters for rows of `held_events` before the watermark, or NO_ROWS."""
     if after.final:
-        return ()
+        return ALL_ROWS
     if after.watermark_us is None:
-        return None
+        return NO_ROWS
     return [(c.TIMESTAMP, "<", Instant(after.watermark_us))]

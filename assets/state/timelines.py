@@ -21,9 +21,10 @@ from tidemark.assets.schemas import RELEASED, TIMELINE_SCHEMA
 from tidemark.assets.spec_changes import check_spec, spec_before
 from tidemark.resources import tables
 from tidemark.resources.batches.position import Position
+from tidemark.resources.delta.versions import ALL_ROWS, NO_ROWS
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.narrow import integers
+from tidemark.timeops.instants import integers
 from tidemark.timeops.rules import Waits
 from tidemark.timeops.watermark.timelines import ACROSS, STATE, LogPlace, settled, under_other_rules, with_column
 
@@ -113,14 +114,14 @@ def write_timelines(batch: Batch, after: pa.Table) -> None:
     workspace = batch.workspace
     # A change of the spec may have moved every timeline.
     if batch.base_is_due or check_spec(workspace):
-        batch.replace_rows(tables.TIMELINES, after, where=())
+        batch.replace_rows(tables.TIMELINES, after, where=ALL_ROWS)
         return
     rules, place = batch.outcome.judged.rules, log_place(workspace, batch.after)
     unmoved = _with_state(batch.timelines, lambda rows: settled(rows, rules, place))
     columns = ("max_t", "watermark", "computed", "last_clock", "max_close", "splits", RELEASED)
     # What the watermark across timelines was in between does not follow from the rows of the others.
     written = pc.or_(_moved(unmoved, after, columns), pc.equal(after[c.TIMELINE], _across_name(workspace)))
-    batch.replace_rows(tables.TIMELINES, after.filter(written), where=None)
+    batch.replace_rows(tables.TIMELINES, after.filter(written), where=NO_ROWS)
 
 
 def _across_name(workspace: Workspace) -> str:

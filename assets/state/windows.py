@@ -37,7 +37,7 @@ from tidemark.resources.delta.files import Piece
 from tidemark.resources.delta.lake import MOST_FILES
 from tidemark.resources.delta.ordering import ByRank, Rows, in_order
 from tidemark.resources.delta.queries import pieces
-from tidemark.resources.delta.versions import Filters, sql_condition
+from tidemark.resources.delta.versions import ALL_ROWS, NO_ROWS, Filters, sql_condition
 from tidemark.resources.spark.amount import Amount
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
@@ -123,7 +123,7 @@ def write_window_state(batch: Batch) -> None:
     for window in windows:
         flushed_windows = batch.outcome.flushed_after(window)
         if flushed_windows is not None:
-            batch.replace(tables.flushed_table(window.name), stored_groups(flushed_windows), where=())
+            batch.replace(tables.flushed_table(window.name), stored_groups(flushed_windows), where=ALL_ROWS)
         if window.empty:
             _write_seen_groups(batch, window)
 
@@ -145,13 +145,13 @@ def _write_needed(batch: Batch, windows: Sequence[WindowSpec]) -> None:
     stays = None
     if where and earlier is None and tables.is_of(table, tables.OPEN_EVENTS) and not batch.base_is_due:
         stays = [(name, ">=", value) for name, _, value in where]
-    if has_marks(table) and where != ():
+    if has_marks(table) and where != ALL_ROWS:
         if not _is_full(workspace, table):
             _write_changes(batch, table, where, needed.selectExpr(*columns, EARLIER))
             return
         others = live_events(workspace, table).drop(c.BATCH)
         others = others.where(f"NOT ({sql_condition(where)})") if where else others
-        needed, where = needed.selectExpr(*columns).unionByName(others), ()
+        needed, where = needed.selectExpr(*columns).unionByName(others), ALL_ROWS
     write_by_time(batch, table, needed.selectExpr(*columns), where=where, stays=stays)
 
 
@@ -170,7 +170,7 @@ def _looked_at(batch: Batch, table: str, windows: Sequence[WindowSpec]) -> tuple
     The ones to delete that are still needed are written again.
     """
     if batch.let_in is not None and windows[0].input is None:  # the first batch, which begins with them
-        return (), batch.outcome.known_to(windows[0])
+        return ALL_ROWS, batch.outcome.known_to(windows[0])
     look = _around_watermark if kind_of(windows[0]).needs_others else _before_open_windows
     return look(batch, table, windows)
 
@@ -204,7 +204,7 @@ def _write_changes(batch: Batch, table: str, where: Filters | None, needed: Data
     Args:
         batch: The batch.
         table: The table.
-        where: Which stored events may be obsolete; None for none.
+        where: Which stored events may be obsolete, or NO_ROWS.
         needed: The events of the batch, and the ones of these that are still needed, with EARLIER.
     """
     workspace, mark = batch.workspace, tables.open_in_column(payload_of(batch.workspace).names)
@@ -217,7 +217,7 @@ def _write_changes(batch: Batch, table: str, where: Filters | None, needed: Data
         wanted = [pc.or_(pc.is_null(keys[EARLIER]), again).to_numpy(), np.ones(len(gone), bool)]
         parts = [*aside.parts, rows_in_memory(taken_back)]
         changes = _by_time(batch, parts, [keys, taken_back], np.concatenate(wanted))
-        batch.replace_pieces(table, changes, where=None)
+        batch.replace_pieces(table, changes, where=NO_ROWS)
 
 
 def _differing(before: pa.Table, after: pa.Table, mark: str) -> pa.Table:
@@ -307,7 +307,7 @@ def _write_seen_groups(batch: Batch, window: WindowSpec) -> None:
     """Add the groups of a batch whose windows have changed, or write all groups if a base is due."""
     table, outcome = tables.seen_groups_table(window.name), batch.outcome
     if batch.base_is_due or batch.let_in is not None:
-        batch.replace(table, stored_groups(outcome.seen_after(window)), where=())
+        batch.replace(table, stored_groups(outcome.seen_after(window)), where=ALL_ROWS)
         return
     fresh = seen_groups(outcome.segment_of(window).accepted, window)
     batch.append(table, stored_groups(changed_groups(outcome.before.seen_groups[window.name], fresh, window)))

@@ -57,6 +57,7 @@ from tidemark.resources.delta.reading import LakeReader
 from tidemark.resources.delta.versions import (
     BOUNDED,
     CHANGE_FEED,
+    NO_ROWS,
     RETENTION,
     Filters,
     Version,
@@ -309,11 +310,11 @@ class Lake(LakeReader):
             ConflictError: The table is at another version, before or after the write.
             FencedError: A later attempt has written the table.
         """
-        return self.replace(table, df, where=None, attempt=attempt, expect=expect, amount=amount)
+        return self.replace(table, df, where=NO_ROWS, attempt=attempt, expect=expect, amount=amount)
 
     def append_pieces(self, table: str, pieces: Sequence[Piece], *, attempt: int, expect: int) -> Written:
         """Append rows of Arrow like `append`, see `replace_pieces`."""
-        return self.replace_pieces(table, pieces, where=None, attempt=attempt, expect=expect)
+        return self.replace_pieces(table, pieces, where=NO_ROWS, attempt=attempt, expect=expect)
 
     def append_rows(self, table: str, rows: pa.Table, *, expect: int, attempt: int | None = None) -> Written:
         """Append rows that this process has in one commit. Without rows there is no commit.
@@ -322,7 +323,7 @@ class Lake(LakeReader):
         `append`; without one the caller decides what a repetition means.
         """
         pieces = [piece_of(rows)] if rows.num_rows else []
-        return self.replace_pieces(table, pieces, where=None, attempt=attempt, expect=expect)
+        return self.replace_pieces(table, pieces, where=NO_ROWS, attempt=attempt, expect=expect)
 
     def replace(
         self,
@@ -336,7 +337,7 @@ class Lake(LakeReader):
     ) -> Written:
         """Delete the rows that match `where` and add others, in one commit; otherwise as `append`.
 
-        No conditions mean all rows, None means none. The added rows need not match. Rows for which `where` is null
+        ALL_ROWS are all, NO_ROWS none. The added rows need not match. Rows for which `where` is null
         stay.
 
         Only files that hold matching rows are rewritten. In a table with a change feed only rows that differ are

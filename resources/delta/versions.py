@@ -57,6 +57,10 @@ RETENTION = "delta.deletedFileRetentionDuration"
 Filters = Sequence[tuple[str, str, Any]]
 """Conditions that all hold: column, operator (=, !=, <, <=, >, >=, in), value; `= None` asks for null. Instants are
 aware datetimes, or of type Instant, which has all years."""
+ALL_ROWS: Filters = ()
+"""Conditions that every row meets, as there is none: a table whose rows are replaced `where` it loses all of them."""
+NO_ROWS = None
+"""In the place of conditions: no row is deleted."""
 
 
 def arrow_condition(filters: Filters) -> pc.Expression:

@@ -17,19 +17,20 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.timeops import columns as c
-from tidemark.timeops.arrival import arrival_rules, kept_early
+from tidemark.timeops.arrival import arrival_rules
 from tidemark.timeops.events.duplicates import with_duplicates
 from tidemark.timeops.events.event_time import extract, timeline
 from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, MOVED_BY, SOURCE_PLACE, WHY, stored_times
 from tidemark.timeops.expressions.tokens import literals
 from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.grid import close_asked
+from tidemark.timeops.instants import Array, integers
 from tidemark.timeops.materialize import Execution, Some, Stored
-from tidemark.timeops.narrow import BROADCAST, fetched, integers, to_join
-from tidemark.timeops.reasons import AT_INGESTION, REASONS, Reason
+from tidemark.timeops.narrow import BROADCAST, fetched, to_join
+from tidemark.timeops.reasons import REASONS, Reason
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec
-from tidemark.timeops.watermark.fold import ACTIVE, AHEAD, JUDGED, OUTSIDE, Array
+from tidemark.timeops.watermark.roles import JUDGED, kept_early_sql, role_sql
 from tidemark.timeops.watermark.timelines import (
     CLOCK_US,
     CLOSE,
@@ -364,13 +365,7 @@ def _logs(timelines: pa.ChunkedArray, place: LogPlaces) -> pa.Array:
 
 def _narrow(rules: TimeRules) -> list[str]:
     """Return the columns, in SQL, of a judged record that the loop asks for."""
-    # An event that is refused still ends the silence of its timeline and split.
-    refused = (
-        f"IF({c.REASON} IN ({literals(AT_INGESTION)}), {OUTSIDE}, {ACTIVE})" if rules.follows_activity else OUTSIDE
-    )
-    judged = f"IF({_is_kept_early(rules)}, {AHEAD}, {JUDGED})"
-    role = f"CAST(IF({c.REASON} IS NULL, {judged}, {refused}) AS TINYINT) AS {ROLE}"
-    columns = [c.SEQ, f"{c.T} AS {T_US}", f"unix_micros({c.CLOCK}) AS {CLOCK_US}", role]
+    columns = [c.SEQ, f"{c.T} AS {T_US}", f"unix_micros({c.CLOCK}) AS {CLOCK_US}", f"{role_sql(rules)} AS {ROLE}"]
     if rules.time.over:
         columns.append(c.TIMELINE)
     if rules.uses_splits:
@@ -389,7 +384,7 @@ def _asked_by_counts(rules: TimeRules, *, has_marks: bool) -> list[str]:
         moved_by = " + ".join(
             f"IF(array_contains({c.ADJUSTED_BY}, '{name}'), {bit}, 0)" for name, bit in bits.items()
         )
-        moved_by = f"{moved_by} + IF({_is_kept_early(rules)}, {bits['early']}, 0)"
+        moved_by = f"{moved_by} + IF({kept_early_sql(rules)}, {bits['early']}, 0)"
         columns.append(f"CAST({moved_by} AS TINYINT) AS {MOVED_BY}")
     if len(rules.sources) > 1:
         place = f"array_position(array({literals(source.name for source in rules.sources)}), {c.SOURCE})"
@@ -453,7 +448,7 @@ def _with_rule_3(rows: DataFrame, rules: TimeRules) -> DataFrame:
 def judge_arrival(events: DataFrame, time: TimeSpec) -> DataFrame:
     """Apply rules 1 and 2: drop or adjust events that are early or late against their arrival, in that order (A2).
 
-    Neither rule knows a timeline or a watermark. An early event that is kept is as it was (`_is_kept_early`).
+    Neither rule knows a timeline or a watermark. An early event that is kept is as it was (`kept_early_sql`).
 
     Returns:
         `events`, rows of `extract`, with `__tm_reason` set to `early` or `late_arrival` where an event is refused,
@@ -480,12 +475,6 @@ def judge_arrival(events: DataFrame, time: TimeSpec) -> DataFrame:
             c.ADJUSTED_BY: f"IF({reason} IS NULL, {names}, {no_names})",
         },
     )
-
-
-def _is_kept_early(rules: TimeRules) -> str:
-    """Return SQL of whether rule 1 keeps an accepted event with its own time, so that it moves no watermark."""
-    rule = kept_early(rules.time)
-    return "false" if rule is None else f"{rule.beyond_sql} > 0"
 
 
 def _case(branches: Sequence[tuple[str, str]], otherwise: str) -> str:

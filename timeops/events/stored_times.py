@@ -18,7 +18,7 @@ from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.materialize import Stored, from_driver
 from tidemark.timeops.rules import TimeRules
-from tidemark.timeops.watermark.fold import AHEAD, JUDGED
+from tidemark.timeops.watermark.roles import AHEAD, roles
 from tidemark.timeops.watermark.timelines import CLOCK_US, ROLE, T_US
 
 WHY = "__tm_why"
@@ -27,7 +27,7 @@ MOVED_BY = "__tm_moved_by"
 """TINYINT: the bits of adjustment.MOVED that are known before rule 3; rule 1 may have moved or kept an event."""
 SOURCE_PLACE = "__tm_source_place"
 """SMALLINT, of several sources: the place of the record's source in the rules; their number for another source."""
-ARRIVAL_US, EVENT_US = "__tm_arrival_us", "__tm_event_us"
+ARRIVAL_US, EVENT_US = "__tm_counted_arrival_us", "__tm_counted_event_us"
 
 _EVENT, _CLOCK, _ARRIVAL = _INSTANTS = ("event", "clock", "arrival")
 
@@ -109,15 +109,13 @@ def _is_utf8(texts: pa.Array) -> bool:
 
 def _narrow(whole: pa.Table, items: DataFrame, rules: TimeRules, texts: Sequence[str], *, counts: bool) -> pa.Table:
     unit_us, count = rules.time.unit_us, len(whole)
-    event, keeping = np.asarray(whole[_EVENT]), kept_early(rules.time)
-    is_ahead = np.zeros(count, bool)
-    if keeping is not None:
-        is_ahead = keeping.applies(event - np.asarray(whole[_ARRIVAL]))
+    event = np.asarray(whole[_EVENT])
+    role = roles(np.zeros(count, np.int8), event, np.asarray(whole[_ARRIVAL]), rules)
     columns: dict[str, object] = {
         SEQ: whole[SEQ],
         T_US: whole[_EVENT] if unit_us == 1 else pa.array(event // unit_us * unit_us),
         CLOCK_US: whole[_CLOCK],
-        ROLE: np.where(is_ahead, np.int8(AHEAD), np.int8(JUDGED)),
+        ROLE: role,
     }
     if rules.time.over:
         columns[TIMELINE] = _timelines(whole[texts[0]], items, rules)
@@ -125,8 +123,8 @@ def _narrow(whole: pa.Table, items: DataFrame, rules: TimeRules, texts: Sequence
         columns |= {SOURCE: whole[SOURCE], SPLIT: whole[SPLIT]}
     if counts:
         columns[WHY] = np.zeros(count, np.int8)
-        if keeping is not None:
-            columns[MOVED_BY] = is_ahead.astype(np.int8)
+        if kept_early(rules.time) is not None:
+            columns[MOVED_BY] = (role == AHEAD).astype(np.int8)
         if len(rules.sources) > 1:
             names = pa.array([source.name for source in rules.sources])
             place = pc.fill_null(pc.index_in(whole[SOURCE], value_set=names), len(names))

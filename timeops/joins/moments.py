@@ -10,10 +10,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.timeops import columns as c
+from tidemark.timeops.instants import NONE, Array, integers
 from tidemark.timeops.joins.sides import IS_LEFT
-from tidemark.timeops.narrow import beside, fetched, integers
+from tidemark.timeops.narrow import beside, fetched
 from tidemark.timeops.spec import JoinSpec
-from tidemark.timeops.watermark.fold import NONE, Array
 from tidemark.timeops.windows.membership import FRESH
 from tidemark.timeops.windows.segment import WindowSegment
 

@@ -11,41 +11,39 @@ never goes back: a timeline that begins with an earlier time keeps it where it i
 Instants and lengths are BIGINT microseconds; NONE means that there is no value.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from tidemark.timeops.instants import NEVER, NONE, Array
 from tidemark.timeops.watermark import fold
-from tidemark.timeops.watermark.fold import (
+from tidemark.timeops.watermark.clock import (
     ARRIVAL_CLOCK,
     EXCLUDE_SPLIT,
-    JUDGED,
-    NEVER,
-    NONE,
-    OUTSIDE,
-    RISE,
     WINDOW_CLOSE,
-    Array,
+    arrival_clock_watermark,
+    idle_clock,
+    split_idle_at,
+    timeline_idle_at,
+    window_close_watermark,
+)
+from tidemark.timeops.watermark.fold import (
+    RISE,
     Findings,
     Fold,
     Items,
     advance_clock,
-    arrival_clock_watermark,
     compiled,
-    floored,
-    idle_at,
-    last_close,
     note_activity,
     note_closes,
     plain_state,
     raise_by_clock,
     to_read,
-    waited,
-    window_close_watermark,
     write_rise,
 )
 from tidemark.timeops.watermark.rises import Rises
+from tidemark.timeops.watermark.roles import JUDGED, OUTSIDE
 
 # Whether a timeline is in the minimum.
 NO_EVENT, COUNTS, IDLE = 0, 1, 2
@@ -60,12 +58,12 @@ def raise_at_start(start: Fold, across: int) -> None:
     if now == NONE:
         return
     part, idle_from = _standing(start, int(start.log[0]["first"]))
-    watermarks = start.timelines["watermark"]
+    watermarks = start.timelines["computed"]
     counts = (part == COUNTS) & (idle_from > now)
     each = watermarks[counts] if counts.any() else watermarks[part == COUNTS]
     allowed = int(each.min(initial=NEVER) if counts.any() else each.max(initial=NONE))
-    if allowed > whole["watermark"]:
-        whole["watermark"], whole["set_by"] = allowed, NONE
+    if allowed > whole["computed"]:
+        whole["computed"], whole["computed_set_by"] = allowed, NONE
 
 
 def with_across(items: Items, start: Fold, findings: Findings, across: int) -> Findings:
@@ -97,19 +95,19 @@ def rises_across(items: Items, start: Fold, rises: Array, across: int) -> Array:
         return np.zeros(0, RISE)
     first = int(start.log[0]["first"])
     part, idle_from = _standing(start, int(timed[0]) if first == NONE else first)
-    watermarks = start.timelines["watermark"]
+    watermarks = start.timelines["computed"]
     lowest = _tree(np.where(part == COUNTS, watermarks, NEVER))
     idle = _tree(np.where(part == COUNTS, idle_from, NEVER))
     highest = int(watermarks[part == COUNTS].max(initial=NONE))
     state = start._replace(
         timelines=start.timelines.copy(),
         splits=start.splits.copy(),
-        reached=start.reached.copy(),
+        max_close=start.max_close.copy(),
         log=start.log.copy(),
     )
     raised = np.empty(len(clock), RISE)
     columns = (clock, items.seq, items.timeline, items.split, items.role, items.closes)
-    of_rises = tuple(rises[name] for name in ("item", "timeline", "watermark", "set_by", "by_clock"))
+    of_rises = tuple(rises[name] for name in ("item", "timeline", "computed", "set_by", "by_clock"))
     walk: Callable[..., int] = _walk
     if len(clock) < fold.COMPILED_FROM:
         plain = [rows.tolist() for rows in (*columns, *of_rises)]
@@ -117,7 +115,7 @@ def rises_across(items: Items, start: Fold, rises: Array, across: int) -> Array:
         n_raised = walk(*plain, plain_state(state), *trees, highest, across, raised)
     else:
         arrays = [to_read(rows) for rows in (*columns, *of_rises)]
-        n_raised = compiled(walk, *_PARTS)(*arrays, state, part, lowest, idle, idle_from, highest, across, raised)
+        n_raised = compiled(walk)(*arrays, state, part, lowest, idle, idle_from, highest, across, raised)
     return raised[:n_raised]
 
 
@@ -129,12 +127,12 @@ def _standing(start: Fold, first: int) -> tuple[Array, Array]:
     if rules["idle"] != EXCLUDE_SPLIT:
         return part, idle_from
     if rules["uses_splits"] == 0:
-        idle_from[:] = [NEVER if row["last"] == NONE else _idle_from(row, rules) for row in rows]
+        idle_from[:] = [NEVER if row["last_clock"] == NONE else timeline_idle_at(row, rules) for row in rows]
         return part, idle_from
     for k, (begin, count) in enumerate(zip(rows["first_split"].tolist(), rows["n_splits"].tolist(), strict=True)):
         splits = start.splits[begin : begin + count]
-        silent = splits[(splits["last"] != NONE) | (splits["listed"] == 1)]
-        idle_from[k] = max((int(idle_at(split, first)) for split in silent), default=NONE)
+        silent = splits[(splits["last_clock"] != NONE) | (splits["listed"] == 1)]
+        idle_from[k] = max((split_idle_at(split, first) for split in silent), default=NONE)
     return part, idle_from
 
 
@@ -182,15 +180,15 @@ def _walk(
             k = timeline_of[i]
             _note(k, split_of[i] if rules["uses_splits"] == 1 else 0, state, part, lowest, idle, idle_from)
             if role[i] == JUDGED:
-                note_closes(state.reached[k], closes[i])
+                note_closes(state.max_close[k], closes[i])
                 _join(k, timelines, part, lowest, idle, idle_from)
                 for r in range(row, end):
                     if rise_timeline[r] == k and rise_set_by[r] != NONE:
                         highest = _stand(k, rise_watermark[r], timelines, part, lowest, highest)
                 _follow_silences(False, state, lowest)  # another one may be the lowest now
-                if lowest[1] != NEVER and lowest[1] > whole["watermark"]:
-                    whole["watermark"], whole["set_by"] = lowest[1], seq[i]
-                    n_raised = write_rise(raised, n_raised, i, across, lowest[1], seq[i])
+                if lowest[1] != NEVER and lowest[1] > whole["computed"]:
+                    whole["computed"], whole["computed_set_by"] = lowest[1], seq[i]
+                    n_raised = write_rise(raised, n_raised, i, across, lowest[1], seq[i], NONE, NONE)
         row = end
     return n_raised
 
@@ -202,21 +200,20 @@ def _raise_by_clock(
     rules = state.rules[0]
     if rules["idle"] == ARRIVAL_CLOCK:
         raise_by_clock(whole, arrival_clock_watermark(state.log[0]["clock"], rules))
-    if allowed > whole["watermark"]:
+    if allowed > whole["computed"]:
         raise_by_clock(whole, allowed)
-        n_raised = write_rise(raised, n_raised, item, across, allowed, NONE)
-        raised[n_raised - 1]["by_clock"] = allowed
+        n_raised = write_rise(raised, n_raised, item, across, allowed, NONE, allowed, NONE)
     return n_raised
 
 
 def _stand(k: int, watermark: int, timelines: Any, part: Any, lowest: Any, highest: int) -> int:
     """Note the watermark of a timeline; return the highest of the ones that have had an event."""
-    timelines[k]["watermark"] = max(timelines[k]["watermark"], watermark)
+    timelines[k]["computed"] = max(timelines[k]["computed"], watermark)
     if part[k] == NO_EVENT:
         return highest
     if part[k] == COUNTS:
-        _put(lowest, k, timelines[k]["watermark"])
-    return int(max(highest, timelines[k]["watermark"]))
+        _put(lowest, k, timelines[k]["computed"])
+    return int(max(highest, timelines[k]["computed"]))
 
 
 def _leave(now: int, part: Any, lowest: Any, idle: Any) -> None:
@@ -232,13 +229,13 @@ def _follow_silences(is_tick: bool, state: Fold, lowest: Any) -> None:
     """Raise the lowest watermarks to what the clock allows timelines that are silent (M)."""
     if state.rules[0]["idle"] != WINDOW_CLOSE:
         return
-    now = state.log[0]["clock"]
+    silent_until = idle_clock(state.log[0]["clock"], is_tick)
     while lowest[1] != NEVER:
         k = _place_of_lowest(lowest)
-        watermark = window_close_watermark(k, now if is_tick else now - 1, state)
-        if watermark <= state.timelines[k]["watermark"]:
+        watermark = window_close_watermark(state.timelines[k]["last_clock"], state.max_close[k], silent_until, state)
+        if watermark <= state.timelines[k]["computed"]:
             return
-        state.timelines[k]["watermark"] = watermark
+        state.timelines[k]["computed"] = watermark
         _put(lowest, k, watermark)
 
 
@@ -249,13 +246,12 @@ def _note(k: int, split: int, state: Fold, part: Any, lowest: Any, idle: Any, id
     if rules["idle"] != EXCLUDE_SPLIT:
         return
     if rules["uses_splits"] == 1:
-        at = idle_at(state.splits[split], log["first"])
-        idle_from[k] = max(idle_from[k], at)
+        idle_from[k] = max(idle_from[k], split_idle_at(state.splits[split], log["first"]))
     else:
-        idle_from[k] = _idle_from(timeline, rules)
+        idle_from[k] = timeline_idle_at(timeline, rules)
     if part[k] == IDLE:
         part[k] = COUNTS
-        _put(lowest, k, timeline["watermark"])
+        _put(lowest, k, timeline["computed"])
     if part[k] == COUNTS:
         _put(idle, k, idle_from[k])
 
@@ -264,14 +260,8 @@ def _join(k: int, timelines: Any, part: Any, lowest: Any, idle: Any, idle_from: 
     """Let a timeline join the minimum with its first event that moves a watermark."""
     if part[k] == NO_EVENT:
         part[k] = COUNTS
-        _put(lowest, k, timelines[k]["watermark"])
+        _put(lowest, k, timelines[k]["computed"])
         _put(idle, k, idle_from[k])
-
-
-def _idle_from(timeline: Any, rules: Any) -> int:
-    """Return the clock from which on a timeline without splits is idle; waiting is not idleness."""
-    at = timeline["last"] + rules["timeout"] + rules["waited"]
-    return int(NEVER if rules["since"] != NONE and at > rules["since"] else at)
 
 
 # The lowest of many numbers that change one at a time: the leaves of a tree hold them, and each node above holds the
@@ -306,13 +296,6 @@ def _place_of_lowest(tree: Any) -> int:
     return int(at - size)
 
 
-_PARTS: Sequence[Callable[..., Any]] = (
-    *(advance_clock, raise_by_clock, arrival_clock_watermark, window_close_watermark),
-    *(note_activity, note_closes, idle_at, waited, write_rise, last_close, floored),
-    *(_stand, _leave, _follow_silences, _raise_by_clock, _note, _join, _idle_from, _put, _place_of_lowest),
-)
-
-
 def publish(items: Items, start: Fold, findings: Findings, state: Fold, across: int) -> None:
     """Leave in the state after the segment how far the watermark across timelines is, computed and seen."""
     place = np.array([len(items.seq) - (items.tick is None)])
@@ -321,5 +304,5 @@ def publish(items: Items, start: Fold, findings: Findings, state: Fold, across: 
         return
     rises = Rises(items, start, findings)
     seen, computed = rises.after(which, place), rises.computed(which, place)
-    whole["published"], whole["published_set_by"] = seen.value[0], seen.set_by[0]
-    whole["watermark"], whole["set_by"] = computed.value[0], computed.set_by[0]
+    whole["watermark"], whole["watermark_set_by"] = seen.value[0], seen.set_by[0]
+    whole["computed"], whole["computed_set_by"] = computed.value[0], computed.set_by[0]

@@ -1,15 +1,17 @@
 """The rules of time as one loop over the items of a segment of the log, in the order of the log.
 
-Here: what an item finds and what it moves: the clock, periods of emission (F), idle rules (A2, F, M), rule 3 (H, A2),
-activity, splits (F), the watermark W. Arrays in, arrays out. Not here: what one record says by itself, which is its
-time and rules 0 to 2 (events/), what becomes of a record that is out of order (events/adjustment.py), when a
-watermark came to a value (rises.py), Spark, stored tables (timelines.py).
+Here: what each item is judged against, and what it changes: the clock, periods of emission (F), idle rules (A2, F,
+M), rule 3 (H, A2), activity, splits (F), the watermark W. Arrays in, arrays out. Not here: what one record says by
+itself, which is its time and rules 0 to 2 (events/), how far the clock alone raises W (clock.py), what becomes of a
+record that is out of order (events/adjustment.py), when a watermark came to a value (rises.py), Spark, stored tables
+(timelines.py).
 
-Of each timeline the loop has W as the rules compute it (`watermark`) and W as events and windows see it
-(`published`). They differ only with `emit: every`. A timeline is brought up to date when an item asks for it: what
-the clock alone does in between is a function of the clock, and the clock never falls.
+For each timeline the loop has, as the stored state does, W as the rules compute it (`computed`) and W as events and
+windows see it (`watermark`). They differ only with `emit: every`. A timeline is brought up to date when an item asks
+for it: what the clock alone does in between is a function of the clock, and the clock never falls.
 
-A flush at the end of the segment changes nothing here: it closes windows and releases events, and W stays as it is.
+A flush at the end of the segment changes nothing here: it closes windows and releases events, and W stays as it is
+(docs/guarantees/flush-and-reopen.md). Which function carries out which rule: docs/tour.md.
 
 Instants and lengths are BIGINT microseconds; NONE means that there is no value.
 """
@@ -17,49 +19,50 @@ Instants and lengths are BIGINT microseconds; NONE means that there is no value.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-NONE = -(2**63)
-NEVER = 2**63 - 1
-MIN_US = -62_135_596_800_000_000  # 0001-01-01T00:00:00Z, the lowest watermark
+from tidemark.timeops.instants import MIN_US, NEVER, NONE, Array, floored
+from tidemark.timeops.watermark.clock import (
+    ARRIVAL_CLOCK,
+    EXCLUDE_SPLIT,
+    WINDOW_CLOSE,
+    arrival_clock_watermark,
+    idle_clock,
+    split_idle_at,
+    waited,
+    window_close_watermark,
+)
+from tidemark.timeops.watermark.roles import ACTIVE, JUDGED, OUTSIDE
 
 COMPILED_FROM = 200_000
 """From so many items on the loop is compiled: to load the compiler takes as long as a hundred thousand items do."""
 _COMPILED_AGAIN_FROM = 5_000  # once it is loaded
 
-# What an item is to the watermark of its timeline.
-OUTSIDE = 0  # a dead letter of ingestion: it belongs to no timeline, and only moves the clock
-ACTIVE = 1  # refused by rules 0 to 2, or without a time: activity that moves no watermark
-JUDGED = 2  # it has a time that rule 3 judges, and moves the watermark
-AHEAD = 3  # kept though it is early: rule 3 judges its time, and it moves no watermark
-
-# What the clock alone does (`idle`).
-NOTHING, ARRIVAL_CLOCK, EXCLUDE_SPLIT, WINDOW_CLOSE = 0, 1, 2, 3
-
 TIMELINE = np.dtype(
     [
         ("max_t", "i8"),  # the largest t
-        ("published", "i8"),  # W as events and windows see it
-        ("published_set_by", "i8"),  # the event after which W had this value first; NONE where the clock raised it
-        ("watermark", "i8"),  # W as the rules compute it: ahead of `published` until the next period
-        ("set_by", "i8"),
+        ("watermark", "i8"),  # W as events and windows see it
+        ("watermark_set_by", "i8"),  # the event that first raised W to this value; NONE if the clock did
+        ("computed", "i8"),  # W as the rules compute it: ahead of `watermark` until the next period
+        ("computed_set_by", "i8"),
         ("period", "i8"),  # in which W was published
-        ("last", "i8"),  # the idle clock at its last event
+        ("last_clock", "i8"),  # the idle clock at its last event
         ("first_split", "i8"),  # its splits are splits[first_split:][:n_splits]
         ("n_splits", "i8"),
-        ("lowest", "i8"),  # what its splits allowed last; NONE where it has to be looked up
+        ("lowest", "i8"),  # the last minimum of its splits; NONE if it must be computed again
         ("next_idle", "i8"),  # no split becomes idle before this clock
     ]
 )
+"""A timeline; fields that timelines.STATE has, too, have its names."""
 
 SPLIT = np.dtype(
     [
         ("allows", "i8"),  # the watermark that the split allows: its largest t less its out-of-orderness
         ("max_t", "i8"),
-        ("last", "i8"),  # the idle clock at its last event
+        ("last_clock", "i8"),  # the idle clock at its last event
         ("tolerance", "i8"),
         ("timeout", "i8"),  # NONE: it is never idle
         ("waited", "i8"),  # for how long it, or its source, had to wait before the segment
@@ -97,15 +100,13 @@ RISE = np.dtype(
     [
         ("item", "i8"),  # place in the segment; a tick is one after the last record
         ("timeline", "i8"),
-        ("watermark", "i8"),  # after the item
+        ("computed", "i8"),  # the watermark after the item
         ("set_by", "i8"),
         ("by_clock", "i8"),  # the watermark of the silence before the item; NONE where it had none
-        ("last", "i8"),  # in that silence: the idle clock at the timeline's last event
+        ("last_clock", "i8"),  # in that silence: the idle clock at the timeline's last event
     ]
 )
 """A rise of the computed watermark of a timeline. Rises of `arrival_clock` are left out: they follow the clock."""
-
-Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ class Fold(NamedTuple):
     Attributes:
         timelines: TIMELINE.
         splits: SPLIT, with the splits of a timeline side by side.
-        reached: By timeline and window, for `window_close`: the latest close time that its events ask for.
+        max_close: By timeline and window, for `window_close`: the latest close time that its events ask for.
         grids: GRID of each window, for `window_close`.
         instants: Close times of calendar windows, in order.
         rules: RULES, one.
@@ -148,7 +149,7 @@ class Fold(NamedTuple):
 
     timelines: Any
     splits: Any
-    reached: Any
+    max_close: Any
     grids: Any
     instants: Array
     rules: Any
@@ -162,7 +163,7 @@ class Findings:
     Attributes:
         out_of_order: OUT_OF_ORDER.
         rises: RISE.
-        silences: Of each rise `reached`.
+        silences: By rise, the `max_close` of its timeline.
         behind: With `measures`, by item how far it is behind the watermark that it finds, below zero where it is
             ahead of it; NONE without a watermark, or without a time that rule 3 judges. Empty otherwise.
     """
@@ -194,7 +195,7 @@ def fold(items: Items, state: Fold, *, measures: bool = False) -> Findings:
         n_late, n_rises = judge(*plain_columns, plain, out_of_order, rises, silences, behind)
         _take_over(state, plain)
     else:
-        n_late, n_rises = compiled(judge, *_PARTS)(*columns, state, out_of_order, rises, silences, behind)
+        n_late, n_rises = compiled(judge)(*columns, state, out_of_order, rises, silences, behind)
     rises, silences = rises[:n_rises], silences[:n_rises]
     if (rises["item"][1:] < rises["item"][:-1]).any():  # the rises of a silence are found at its end
         order = np.argsort(rises["item"], kind="stable")
@@ -217,7 +218,7 @@ def plain_state(state: Fold) -> Fold:
         return [dict(zip(names, record, strict=True)) for record in records.tolist()]
 
     return Fold(
-        *(rows(state.timelines), rows(state.splits), state.reached.tolist(), rows(state.grids), state.instants),
+        *(rows(state.timelines), rows(state.splits), state.max_close.tolist(), rows(state.grids), state.instants),
         *(rows(state.rules), rows(state.log)),
     )
 
@@ -226,8 +227,8 @@ def _take_over(state: Fold, plain: Fold) -> None:
     """Put into the arrays of a state what the loop left in its plain numbers."""
     for records, after in ((state.timelines, plain.timelines), (state.splits, plain.splits), (state.log, plain.log)):
         records[:] = [tuple(record.values()) for record in after]
-    if plain.reached:
-        state.reached[:] = plain.reached
+    if plain.max_close:
+        state.max_close[:] = plain.max_close
 
 
 def _judge(
@@ -263,13 +264,13 @@ def _judge(
         # i is judged: semantics/watermarks.md, «Out of order».
         if role[i] != ACTIVE:
             n_late = _apply_out_of_order(timeline, i, t[i], out_of_order, n_late)
-            if len(behind) > 0 and timeline["published"] != NONE:
-                behind[i] = timeline["published"] - t[i]
+            if len(behind) > 0 and timeline["watermark"] != NONE:
+                behind[i] = timeline["watermark"] - t[i]
         # i counts as activity, refused or not: semantics/idleness.md, «Idleness».
         was_active = note_activity(timeline, splits, split, rules, log)
         # i moves W, also where rule 3 drops it, and not where it was kept though early: semantics/watermarks.md.
         if role[i] == JUDGED:
-            note_closes(state.reached[k], closes[i])
+            note_closes(state.max_close[k], closes[i])
             n_rises = _move(timeline, k, i, seq[i], t[i], splits, split, was_active, rules, log, rises, n_rises)
     if log["clock"] != NONE:
         # All timelines come to the clock of the last item. At a tick a timeout has passed that an event would beat.
@@ -294,20 +295,24 @@ def advance_clock(now: int, log: Any, rules: Any) -> None:
 
 
 def _is_due(timeline: Any, rules: Any, log: Any) -> bool:
-    """Return whether the clock may change a timeline. Nearly no item asks further, so this takes no array."""
+    """Return whether the clock may change a timeline. Most items need nothing more, so this check uses no arrays."""
     now, idle = log["clock"], rules["idle"]
-    if log["period"] > timeline["period"] if rules["every"] > 0 else timeline["published"] != timeline["watermark"]:
+    if rules["every"] > 0 and log["period"] > timeline["period"]:
+        return True
+    if rules["every"] == 0 and timeline["watermark"] != timeline["computed"]:
         return True
     if idle == ARRIVAL_CLOCK:
-        return bool(arrival_clock_watermark(now, rules) > timeline["watermark"])
+        return bool(arrival_clock_watermark(now, rules) > timeline["computed"])
     if idle == EXCLUDE_SPLIT:
         return bool(timeline["next_idle"] <= now)
-    return bool(idle == WINDOW_CLOSE and timeline["last"] != NONE and now > timeline["last"] + rules["timeout"])
+    return bool(
+        idle == WINDOW_CLOSE and timeline["last_clock"] != NONE and now > timeline["last_clock"] + rules["timeout"]
+    )
 
 
 def _publish(timeline: Any) -> None:
     """Let events and windows see W as the rules compute it."""
-    timeline["published"], timeline["published_set_by"] = timeline["watermark"], timeline["set_by"]
+    timeline["watermark"], timeline["watermark_set_by"] = timeline["computed"], timeline["computed_set_by"]
 
 
 def _apply_idle_and_publish(
@@ -315,7 +320,7 @@ def _apply_idle_and_publish(
 ) -> int:
     """Bring a timeline up to the clock of an item: publish what is due, apply idle rules."""
     timeline, rules, log = state.timelines[k], state.rules[0], state.log[0]
-    before = timeline["watermark"]
+    before = timeline["computed"]
     if rules["every"] > 0 and log["period"] > timeline["period"]:
         # A period shows W as it was after the last item before it, which may be an item of another timeline.
         if log["ended"] != NONE:
@@ -325,11 +330,11 @@ def _apply_idle_and_publish(
     n_rises = _apply_idle(k, log["clock"], is_tick, item, clock, state, rises, n_rises)
     if rules["every"] == 0:
         _publish(timeline)
-    if rules["idle"] == WINDOW_CLOSE and timeline["watermark"] > before:
-        n_rises = write_rise(rises, n_rises, item, k, timeline["watermark"], NONE)
-        rises[n_rises - 1]["by_clock"], rises[n_rises - 1]["last"] = timeline["watermark"], timeline["last"]
+    if rules["idle"] == WINDOW_CLOSE and timeline["computed"] > before:
+        computed = timeline["computed"]
+        n_rises = write_rise(rises, n_rises, item, k, computed, NONE, computed, timeline["last_clock"])
         for w in range(len(state.grids)):
-            silences[n_rises - 1][w] = state.reached[k][w]
+            silences[n_rises - 1][w] = state.max_close[k][w]
     return n_rises
 
 
@@ -345,8 +350,10 @@ def _apply_idle(
     if idle == ARRIVAL_CLOCK:
         raise_by_clock(timeline, arrival_clock_watermark(now, rules))
     elif idle == WINDOW_CLOSE:
-        # An event at the very instant of the timeout beats it, a tick does not.
-        raise_by_clock(timeline, window_close_watermark(k, now if is_tick else now - 1, state))
+        silent_until = idle_clock(now, is_tick)
+        raise_by_clock(
+            timeline, window_close_watermark(timeline["last_clock"], state.max_close[k], silent_until, state)
+        )
     elif idle == EXCLUDE_SPLIT:
         n_rises = _exclude_splits(k, now, item, clock, state, rises, n_rises)
     return n_rises
@@ -354,37 +361,8 @@ def _apply_idle(
 
 def raise_by_clock(timeline: Any, proposed: int) -> None:
     """Raise the watermark of a timeline, which no event has done."""
-    if proposed > timeline["watermark"]:
-        timeline["watermark"], timeline["set_by"] = proposed, NONE
-
-
-def arrival_clock_watermark(now: int, rules: Any) -> int:
-    """Return the watermark that the arrival clock sets for every timeline (A2)."""
-    return floored(max(now - rules["clock_tolerance"], MIN_US), rules["unit"])
-
-
-def window_close_watermark(k: int, now: int, state: Fold) -> int:
-    """Return the latest close time that the clock allows, of windows that hold events (M); NONE for none."""
-    rules, last = state.rules[0], state.timelines[k]["last"]
-    # While a source waits, no timeline is silent: what waits may hold events of it.
-    if rules["since"] != NONE or last == NONE or now - rules["waited"] < last + rules["timeout"]:
-        return NONE
-    latest, limit = NONE, now - rules["timeout"]
-    for w in range(len(state.grids)):
-        highest, on_grid = state.reached[k][w], last_close(state.grids[w], state.instants, limit)
-        if on_grid != NONE:
-            latest = max(latest, min(highest, on_grid))
-        elif highest <= limit:  # only the close time itself
-            latest = max(latest, highest)
-    return latest if latest == NONE else floored(latest, rules["unit"])
-
-
-def last_close(grid: Any, instants: Array, limit: int) -> int:
-    """Return the latest close time on a grid that is at most a limit; NONE where there is no grid."""
-    if grid["period"] > 0:
-        return int(grid["anchor"] + floored(limit - grid["anchor"], grid["period"]))
-    place = np.searchsorted(instants[grid["first"] : grid["end"]], limit, "right")
-    return int(instants[grid["first"] + place - 1]) if place > 0 else NONE
+    if proposed > timeline["computed"]:
+        timeline["computed"], timeline["computed_set_by"] = proposed, NONE
 
 
 def _exclude_splits(k: int, now: int, item: int, clock: Any, state: Fold, rises: Array, n_rises: int) -> int:
@@ -393,12 +371,11 @@ def _exclude_splits(k: int, now: int, item: int, clock: Any, state: Fold, rises:
     while timeline["next_idle"] <= now:
         at = _first_from(timeline["next_idle"], clock, item + 1)
         proposed = event_watermark(timeline, state.splits, min(clock[at], now) if at <= item else now, log)
-        if proposed > timeline["watermark"]:
+        if proposed > timeline["computed"]:
             raise_by_clock(timeline, proposed)
             if at > item:  # a segment of no items
                 break
-            n_rises = write_rise(rises, n_rises, at, k, proposed, NONE)
-            rises[n_rises - 1]["by_clock"] = proposed
+            n_rises = write_rise(rises, n_rises, at, k, proposed, NONE, proposed, NONE)
     return n_rises
 
 
@@ -407,32 +384,32 @@ def _exclude_splits(k: int, now: int, item: int, clock: Any, state: Fold, rises:
 
 def _apply_out_of_order(timeline: Any, item: int, t: int, out_of_order: Array, n_late: int) -> int:
     """Apply rule 3 (H, A2): an event is out of order whose t is below the watermark just before it."""
-    if timeline["published"] == NONE or t >= timeline["published"]:
+    if timeline["watermark"] == NONE or t >= timeline["watermark"]:
         return n_late
     late = out_of_order[n_late]
-    late["item"], late["watermark"], late["set_by"] = item, timeline["published"], timeline["published_set_by"]
+    late["item"], late["watermark"], late["set_by"] = item, timeline["watermark"], timeline["watermark_set_by"]
     return n_late + 1
 
 
 def note_activity(timeline: Any, splits: Any, split_index: int, rules: Any, log: Any) -> bool:
     """Note an event of a timeline and its split; return whether the split was in the minimum just before (F)."""
     now = log["clock"]
-    timeline["last"] = now - waited(rules["waited"], rules["since"], now)
+    timeline["last_clock"] = now - waited(rules["waited"], rules["since"], now)
     if rules["uses_splits"] == 0:
         return True
     split = splits[split_index]
-    was_active = rules["idle"] != EXCLUDE_SPLIT or now < idle_at(split, log["first"])
-    split["last"] = now - waited(split["waited"], split["since"], now)
+    was_active = rules["idle"] != EXCLUDE_SPLIT or now < split_idle_at(split, log["first"])
+    split["last_clock"] = now - waited(split["waited"], split["since"], now)
     if not was_active:
         timeline["lowest"] = NONE
     return bool(was_active)
 
 
-def note_closes(reached: Any, closes: Any) -> None:
+def note_closes(max_close: Any, closes: Any) -> None:
     """Note that the clock may close the windows that an event is in (M)."""
     for w in range(len(closes)):
-        if closes[w] != NONE and closes[w] > reached[w]:
-            reached[w] = closes[w]
+        if closes[w] != NONE and closes[w] > max_close[w]:
+            max_close[w] = closes[w]
 
 
 def _move(
@@ -455,9 +432,9 @@ def _move(
         proposed = _move_split(timeline, splits, split_index, was_active, t, log)
     else:
         proposed = max(t - rules["tolerance"], MIN_US)
-    if proposed > timeline["watermark"]:
-        timeline["watermark"], timeline["set_by"] = proposed, seq
-        n_rises = write_rise(rises, n_rises, item, k, proposed, seq)
+    if proposed > timeline["computed"]:
+        timeline["computed"], timeline["computed_set_by"] = proposed, seq
+        n_rises = write_rise(rises, n_rises, item, k, proposed, seq, NONE, NONE)
     if rules["every"] == 0:
         _publish(timeline)
     return n_rises
@@ -488,7 +465,7 @@ def event_watermark(timeline: Any, splits: Any, now: int, log: Any) -> int:
             highest = max(highest, split["allows"])
         elif split["listed"] == 0:
             continue
-        leaves = idle_at(split, log["first"])
+        leaves = split_idle_at(split, log["first"])
         if now >= leaves:
             continue
         is_any = True
@@ -504,27 +481,7 @@ def event_watermark(timeline: Any, splits: Any, now: int, log: Any) -> int:
     return NONE if is_awaited else int(least)
 
 
-def idle_at(split: Any, first: int) -> int:
-    """Return the clock from which on a split is idle (F); without an event its silence begins with the log."""
-    if split["timeout"] == NONE:
-        return NEVER
-    last = first if split["last"] == NONE else split["last"]
-    at = last + split["timeout"] + split["waited"]
-    # Waiting is not idleness; but a split that was idle before it had to wait stays so.
-    return NEVER if split["since"] != NONE and at > split["since"] else at
-
-
-def waited(before: int, since: int, now: int) -> int:
-    """Return how long a source or split has waited by now: before the segment, and since it waits in it."""
-    return before if since == NONE else before + now - since
-
-
 # Tools of the loop.
-
-
-def floored(value: int, step: int) -> int:
-    """Return the largest multiple of a step that is at most a value."""
-    return value // step * step
 
 
 def _first_from(us: int, clock: Any, end: int) -> int:
@@ -539,36 +496,42 @@ def _first_from(us: int, clock: Any, end: int) -> int:
     return low
 
 
-def write_rise(rises: Array, n_rises: int, item: int, k: int, watermark: int, set_by: int) -> int:
-    """Write a rise of a timeline at an item; of a second one at the same item the watermark is the higher."""
-    if n_rises > 0 and rises[n_rises - 1]["item"] == item and rises[n_rises - 1]["timeline"] == k:
-        rises[n_rises - 1]["watermark"], rises[n_rises - 1]["set_by"] = watermark, set_by
-        return n_rises
-    rise = rises[n_rises]
-    rise["item"], rise["timeline"], rise["watermark"], rise["set_by"] = item, k, watermark, set_by
-    rise["by_clock"], rise["last"] = NONE, NONE
-    return n_rises + 1
-
-
-_PARTS = (
-    *(advance_clock, _is_due, _publish, _apply_idle_and_publish),
-    *(_apply_idle, raise_by_clock, arrival_clock_watermark, window_close_watermark, last_close, _exclude_splits),
-    *(_apply_out_of_order, note_activity, note_closes, _move),
-    *(_move_split, event_watermark, idle_at, waited),
-    *(floored, _first_from, write_rise),
-)
+def write_rise(
+    rises: Array, n_rises: int, item: int, k: int, computed: int, set_by: int, by_clock: int, last_clock: int
+) -> int:
+    """Write a rise of a timeline at an item; a second rise at the same item replaces the first."""
+    is_second = n_rises > 0 and rises[n_rises - 1]["item"] == item and rises[n_rises - 1]["timeline"] == k
+    n_rises = n_rises if is_second else n_rises + 1
+    rise = rises[n_rises - 1]
+    rise["item"], rise["timeline"], rise["computed"], rise["set_by"] = item, k, computed, set_by
+    if by_clock != NONE or not is_second:  # the clock acts before the event of the item
+        rise["by_clock"], rise["last_clock"] = by_clock, last_clock
+    return n_rises
 
 
 @cache
-def compiled(loop: Callable[..., Any], *parts: Callable[..., Any]) -> Callable[..., Any]:
+def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
     """Return a loop, compiled; the code is stored next to its file, or in the user's cache folder.
 
-    `parts` are the functions that it calls, and that these call in turn.
+    What it calls is compiled with it. A change of that alone leaves the stored code as it is: touch the loop's file.
     """
     from numba import njit  # noqa: PLC0415  (only who has many items pays for it)
     from numba.extending import register_jitable  # noqa: PLC0415
 
-    for part in parts:
+    for part in _called_by(loop):
         register_jitable(part)
     loaded: Callable[..., Any] = njit(cache=True)(loop)
     return loaded
+
+
+def _called_by(loop: Callable[..., Any]) -> set[FunctionType]:
+    """Return the functions of modules that a function calls, and that these call in turn."""
+    called, to_look_into = set[FunctionType](), [loop]
+    while to_look_into:
+        caller = to_look_into.pop()
+        assert isinstance(caller, FunctionType)
+        names = [name for name in caller.__code__.co_names if isinstance(caller.__globals__.get(name), FunctionType)]
+        fresh = {caller.__globals__[name] for name in names} - called
+        called |= fresh
+        to_look_into += fresh
+    return called

@@ -11,17 +11,15 @@ from functools import cached_property
 
 import numpy as np
 
-from tidemark.timeops.watermark.fold import (
+from tidemark.timeops.instants import NONE, Array
+from tidemark.timeops.watermark.clock import (
     ARRIVAL_CLOCK,
-    MIN_US,
-    NONE,
-    RISE,
     WINDOW_CLOSE,
-    Array,
-    Findings,
-    Fold,
-    Items,
+    arrival_clock_watermarks,
+    idle_clock,
+    window_close_watermarks,
 )
+from tidemark.timeops.watermark.fold import RISE, Findings, Fold, Items
 
 
 @dataclass(frozen=True)
@@ -70,11 +68,10 @@ class Rises:
 
     @cached_property
     def _silent_at(self) -> Array:
-        """The clock at each item as silences go by it: a record at the very instant of a timeout beats it."""
-        at = np.where(self.clock == NONE, NONE, self.clock - 1)
-        if self.items.tick is not None:
-            at[-1] = self.clock[-1]
-        return at
+        """The idle clock at each item."""
+        is_tick = np.zeros(len(self.clock), bool)
+        is_tick[len(self.items.clock) :] = True
+        return np.where(self.clock == NONE, NONE, idle_clock(self.clock, is_tick))
 
     @cached_property
     def _order(self) -> Array:
@@ -96,7 +93,7 @@ class Rises:
 
     @cached_property
     def _watermark(self) -> Array:
-        return np.ascontiguousarray(self._rows["watermark"])
+        return np.ascontiguousarray(self._rows["computed"])
 
     @cached_property
     def _silences(self) -> Array:
@@ -129,8 +126,8 @@ class Rises:
         if self._every == 0:
             computed, at_start = self.computed(timeline, place), place < 0
             return Watermark(
-                np.where(at_start, before["published"], computed.value),
-                np.where(at_start, before["published_set_by"], computed.set_by),
+                np.where(at_start, before["watermark"], computed.value),
+                np.where(at_start, before["watermark_set_by"], computed.set_by),
             )
         log = self.start.log[0]
         now = self._clock_at(place)
@@ -140,11 +137,11 @@ class Rises:
         found = self.computed(timeline, ended)
         # The period began before the segment, and was published there.
         is_known = (ended < 0) & (period <= log["period"])
-        known = before["published"]
+        known = before["watermark"]
         if self._idle == ARRIVAL_CLOCK and log["ended"] != NONE:
             known = np.maximum(known, self._by_arrival(np.full(len(known), log["ended"])))
         value = np.where(is_known, known, found.value)
-        known_by = np.where(known > before["published"], NONE, before["published_set_by"])
+        known_by = np.where(known > before["watermark"], NONE, before["watermark_set_by"])
         return Watermark(value, np.where(is_known, known_by, found.set_by))
 
     def before(self, timeline: Array, place: Array) -> Watermark:
@@ -183,8 +180,8 @@ class Rises:
         rows, low, high = self._rows, self._begins[timeline], self._begins[timeline + 1]
         following = _bisect(self._item.take, low, high, place + 1)
         is_own, last = following > low, np.maximum(following - 1, 0)
-        value = np.where(is_own, rows["watermark"][last], before["watermark"])
-        set_by = np.where(is_own, rows["set_by"][last], before["set_by"])
+        value = np.where(is_own, rows["computed"][last], before["computed"])
+        set_by = np.where(is_own, rows["set_by"][last], before["computed_set_by"])
         given = self._given(timeline, place, following, high)
         return Watermark(np.maximum(value, given), np.where(given > value, NONE, set_by))
 
@@ -206,7 +203,7 @@ class Rises:
         before = self.computed(timeline, np.full(len(timeline), -1)).value
         place = np.where(is_row, rows["item"][row], len(self.clock))
         by_clock = is_row & (rows["by_clock"][row] >= wanted)
-        reached = np.where(by_clock, rows["by_clock"][row], np.where(is_row, rows["watermark"][row], NONE))
+        reached = np.where(by_clock, rows["by_clock"][row], np.where(is_row, rows["computed"][row], NONE))
         if self._idle == WINDOW_CLOSE and by_clock.any():
             of_silence, own = row[by_clock], place[by_clock]
 
@@ -231,34 +228,11 @@ class Rises:
         return np.where(place < 0, self.start.log[0]["clock"], self.clock[np.maximum(place, 0)])
 
     def _by_arrival(self, clock_us: Array) -> Array:
-        """Return the watermark that the arrival clock sets for every timeline (A2)."""
-        rules = self.start.rules[0]
-        behind = np.maximum(np.where(clock_us == NONE, MIN_US, clock_us) - rules["clock_tolerance"], MIN_US)
-        return np.where(clock_us == NONE, NONE, behind // rules["unit"] * rules["unit"])
+        return arrival_clock_watermarks(clock_us, self.start.rules[0])
 
     def _in_silence(self, row: Array, silent_us: Array) -> Array:
-        """Return what the clock allows in the silence before a rise (M), as `window_close_watermark` of the loop."""
-        rules = self.start.rules[0]
-        limit, found = silent_us - rules["timeout"], np.full(len(row), NONE)
-        for w, grid in enumerate(self.start.grids):
-            highest = self._silences[row, w]
-            on_grid = self._last_close(grid, limit)
-            by_window = np.where(
-                on_grid == NONE, np.where(highest <= limit, highest, NONE), np.minimum(highest, on_grid)
-            )
-            found = np.maximum(found, np.where(highest == NONE, NONE, by_window))
-        whole = np.where(found == NONE, NONE, found // rules["unit"] * rules["unit"])
-        begun = silent_us - rules["waited"] >= self._rows["last"][row] + rules["timeout"]
-        return np.where(begun, whole, NONE)
-
-    def _last_close(self, grid: np.void, limit: Array) -> Array:
-        if grid["period"] > 0:
-            return np.asarray(grid["anchor"] + (limit - grid["anchor"]) // grid["period"] * grid["period"])
-        instants = self.start.instants[grid["first"] : grid["end"]]
-        if not len(instants):
-            return np.full(len(limit), NONE)
-        place = np.searchsorted(instants, limit, "right")
-        return np.where(place > 0, instants[np.maximum(place - 1, 0)], NONE)
+        """Return what the clock allows in the silence before a rise (M)."""
+        return window_close_watermarks(self._rows["last_clock"][row], self._silences[row], silent_us, self.start)
 
 
 def _bisect(values: Callable[[Array], Array], low: Array, high: Array, wanted: Array) -> Array:

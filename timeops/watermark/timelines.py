@@ -11,16 +11,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemark.timeops.columns import ONE_TIMELINE, SEQ, SOURCE, SPLIT, TIMELINE
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.grid import ends_from
+from tidemark.timeops.instants import MIN_US, NEVER, NONE, Array, integers, nulled
 from tidemark.timeops.rules import TimeRules, Waits
 from tidemark.timeops.spec import TimeSpec
 from tidemark.timeops.watermark import across as all_timelines
 from tidemark.timeops.watermark import fold as f
+from tidemark.timeops.watermark.clock import (
+    ARRIVAL_CLOCK,
+    EXCLUDE_SPLIT,
+    NOTHING,
+    WINDOW_CLOSE,
+    arrival_clock_watermark,
+    waited,
+)
 from tidemark.timeops.watermark.rises import Rises
-
-TIMELINE = "_timeline"
-SEQ, SOURCE, SPLIT = "_arrival_seq", "_source", "_split"
+from tidemark.timeops.watermark.roles import JUDGED, OUTSIDE
 
 # Narrow columns of the items of a segment, besides TIMELINE, SEQ, SOURCE and SPLIT.
 T_US, CLOCK_US, ROLE = "t", "clock", "role"
@@ -28,11 +36,12 @@ CLOSE = "close"  # and the number of a window that the clock may close
 
 MOST_SPLITS = 1_000
 
+_OF_ALL = ("max_t", "watermark", "watermark_set_by", "computed", "computed_set_by")
 _SPLIT = pa.struct({"source": pa.string(), "split": pa.string(), "max_t": pa.int64(), "last_clock": pa.int64()})
 STATE = pa.schema(
     [
         pa.field(TIMELINE, pa.string(), nullable=False),
-        *[(name, pa.int64()) for name in ("max_t", "watermark", "watermark_set_by", "computed", "computed_set_by")],
+        *[(name, pa.int64()) for name in _OF_ALL],
         *[(name, pa.int64()) for name in ("clock", "last_clock")],
         ("max_close", pa.list_(pa.int64())),
         ("splits", pa.list_(_SPLIT)),
@@ -45,7 +54,7 @@ for the first time (null where no event did it). `computed` is the watermark tha
 where a change of the spec has just raised it, and with periodic emission, where it is seen from the next period on.
 `max_t` is the largest t, `clock` the log's clock.
 
-The others are null unless a rule asks for them: `last_clock`, the idle clock at the timeline's last event, dropped or
+The others are null unless a rule needs them: `last_clock`, the idle clock at the timeline's last event, dropped or
 not; `max_close`, per window of the spec the latest close time that its events ask for; `splits`, the largest t and
 the idle clock of each split. Waiting is not idleness: an idle clock is the clock of the log less the time for which
 some source, of a split its own, was not to be read; so a wait changes no stored row.
@@ -53,18 +62,9 @@ some source, of a split its own, was not to be read; so a wait changes no stored
 Where windows go across timelines, the row ACROSS represents all. It has no largest t, as it has no events of its own,
 and its watermark is the one across timelines (across.py)."""
 
-ACROSS = "[]"
-"""`_timeline` of the row of STATE for windows across timelines: with `over` each timeline has values in its name."""
-
-
-_FIELDS = {
-    "max_t": "max_t",
-    "watermark": "published",
-    "watermark_set_by": "published_set_by",
-    "computed": "watermark",
-    "computed_set_by": "set_by",
-}
-"""By column of STATE the field of fold.TIMELINE."""
+ACROSS = ONE_TIMELINE
+"""`_timeline` of the row of STATE for windows across timelines. Without `over` the only timeline has that name; with
+`over` each timeline has values in its name, so no other row has it."""
 
 
 @dataclass(frozen=True)
@@ -124,13 +124,13 @@ class JudgedLog:
         if self.adjusts and len(late):
             t = t.copy()
             t[late["item"]] = late["watermark"]
-        item = np.flatnonzero(items.role >= f.JUDGED)
+        item = np.flatnonzero(items.role >= JUDGED)
         met = self.rises.before(np.full(len(item), self.across), item)
         is_late = met.value > t[item]
         return self._behind(item[is_late], met.value[is_late], met.set_by[is_late])
 
-    def _behind(self, item: f.Array, watermark: f.Array, set_by: f.Array) -> pa.Table:
-        return pa.table({SEQ: self.rises.items.seq[item], "watermark": watermark, "set_by": _nulled(set_by)})
+    def _behind(self, item: Array, watermark: Array, set_by: Array) -> pa.Table:
+        return pa.table({SEQ: self.rises.items.seq[item], "watermark": watermark, "set_by": nulled(set_by)})
 
 
 def judge(
@@ -161,10 +161,10 @@ def judge(
     names = _names(texts.get(TIMELINE), role, before, across if rules.has_across else None)
     timeline = _timeline_of(texts.get(TIMELINE), role, names)
     splits = _Splits.of(_Whose(timeline, role, texts), before, names, rules)
-    clock = _numbers(items[CLOCK_US])
+    clock = integers(items[CLOCK_US])
     arrays = f.Items(
-        seq=_numbers(items[SEQ]),
-        t=_numbers(items[T_US]),
+        seq=integers(items[SEQ]),
+        t=integers(items[T_US]),
         clock=clock,
         timeline=timeline,
         split=splits.of_items,
@@ -179,7 +179,7 @@ def judge(
     state = start._replace(
         timelines=start.timelines.copy(),
         splits=start.splits.copy(),
-        reached=start.reached.copy(),
+        max_close=start.max_close.copy(),
         log=start.log.copy(),
     )
     findings = f.fold(arrays, state, measures=measures)
@@ -198,7 +198,7 @@ def arrival_watermark(clock_us: int | None, time: TimeSpec) -> int | None:
     """Return the watermark that the arrival clock sets for every timeline (A2); None where it sets none."""
     if clock_us is None or time.clock_tolerance_us is None:
         return None
-    return f.arrival_clock_watermark(clock_us, {"clock_tolerance": time.clock_tolerance_us, "unit": time.unit_us})
+    return arrival_clock_watermark(clock_us, {"clock_tolerance": time.clock_tolerance_us, "unit": time.unit_us})
 
 
 def with_timelines(state: pa.Table, timelines: pa.Array) -> pa.Table:
@@ -233,7 +233,7 @@ def under_other_rules(state: pa.Table, before: TimeRules, rules: TimeRules, plac
         return timelines
     if rules.follows_activity and not before.follows_activity:
         fold_rules = _rules(rules)[0]
-        now_us = place.before_us - int(f.waited(fold_rules["waited"], fold_rules["since"], place.before_us))
+        now_us = place.before_us - int(waited(fold_rules["waited"], fold_rules["since"], place.before_us))
         timelines = with_column(timelines, "last_clock", pa.repeat(pa.scalar(now_us, pa.int64()), len(timelines)))
     if rules.closes_windows and not before.closes_windows:
         timelines = with_column(timelines, "max_close", pa.nulls(len(timelines), STATE.field("max_close").type))
@@ -259,7 +259,7 @@ def _with_out_of_orderness(state: pa.Table, rules: TimeRules, place: LogPlace) -
     watermark never goes back.
     """
     names = state[TIMELINE].combine_chunks()
-    computed, set_by = _numbers(state["computed"]), _numbers(state["computed_set_by"])
+    computed, set_by = integers(state["computed"]), integers(state["computed_set_by"])
     if rules.uses_splits:
         splits = _Splits.of_state(state, names, rules)
         start = _start(state, names, splits, rules, place)
@@ -267,10 +267,10 @@ def _with_out_of_orderness(state: pa.Table, rules: TimeRules, place: LogPlace) -
         each = (f.event_watermark(timeline, splits_before, log["clock"], log) for timeline in start.timelines)
         proposed = np.fromiter(each, np.int64)
     else:
-        max_t, tolerance = _numbers(state["max_t"]), _rules(rules)[0]["tolerance"]
-        proposed = np.where(max_t == f.NONE, f.NONE, np.maximum(max_t - tolerance, f.MIN_US))
-    state = with_column(state, "computed", _nulled(np.maximum(proposed, computed)))
-    return with_column(state, "computed_set_by", _nulled(np.where(proposed > computed, f.NONE, set_by)))
+        max_t, tolerance = integers(state["max_t"]), _rules(rules)[0]["tolerance"]
+        proposed = np.where(max_t == NONE, NONE, np.maximum(max_t - tolerance, MIN_US))
+    state = with_column(state, "computed", nulled(np.maximum(proposed, computed)))
+    return with_column(state, "computed_set_by", nulled(np.where(proposed > computed, NONE, set_by)))
 
 
 # From tables to arrays.
@@ -284,20 +284,9 @@ _NO_ITEMS = pa.schema(
 ).empty_table()
 
 
-def _numbers(column: pa.ChunkedArray | pa.Array) -> f.Array:
-    """Return a column of BIGINT, with NONE for null."""
-    filled = pc.fill_null(column.cast(pa.int64()), f.NONE) if column.null_count else column.cast(pa.int64())
-    return np.asarray(filled.to_numpy(), np.int64)
-
-
-def _nulled(numbers: f.Array) -> pa.Array:
-    """Return a column of BIGINT, with null for NONE."""
-    return pa.array(numbers, pa.int64(), mask=numbers == f.NONE)
-
-
 def in_order(items: pa.Table) -> pa.Table:
     """Return items by `_arrival_seq`."""
-    seq = _numbers(items[SEQ])
+    seq = integers(items[SEQ])
     return items if (seq[1:] > seq[:-1]).all() else items.take(pa.array(np.argsort(seq, kind="stable")))
 
 
@@ -311,7 +300,7 @@ class _Coded:
     """
 
     values: pa.Array
-    codes: f.Array
+    codes: Array
 
     @classmethod
     def of(cls, column: pa.ChunkedArray) -> "_Coded":
@@ -322,43 +311,43 @@ class _Coded:
         values = chunks[0].dictionary if chunks else pa.array([], pa.string())
         return cls(values.cast(pa.string()), np.concatenate([*codes, np.zeros(0, np.int32)]))
 
-    def places(self, known: pa.Array) -> f.Array:
+    def places(self, known: pa.Array) -> Array:
         """Return the place of each item's text among some texts, -1 for none."""
         return np.append(_places(self.values, known), np.int32(-1))[self.codes]
 
 
-def _places(texts: pa.Array | pa.ChunkedArray, known: pa.Array) -> f.Array:
+def _places(texts: pa.Array | pa.ChunkedArray, known: pa.Array) -> Array:
     """Return the place of each text among others, -1 for none."""
     return np.asarray(pc.fill_null(pc.index_in(texts, value_set=known), -1).to_numpy(), np.int32)
 
 
-def _names(texts: _Coded | None, role: f.Array, before: pa.Table, across: str | None) -> pa.Array:
+def _names(texts: _Coded | None, role: Array, before: pa.Table, across: str | None) -> pa.Array:
     """Return the timelines of a segment: the ones before it, then the ones that come in it.
 
     With the first items comes `across`, the one that represents all.
     """
     known = before[TIMELINE].combine_chunks()
     if texts is None:
-        return known if len(known) or not len(role) else pa.array(["[]"], pa.string())
-    came = texts.values.take(pc.unique(pa.array(texts.codes[role != f.OUTSIDE], pa.int32())))
+        return known if len(known) or not len(role) else pa.array([ONE_TIMELINE], pa.string())
+    came = texts.values.take(pc.unique(pa.array(texts.codes[role != OUTSIDE], pa.int32())))
     if across is not None and len(role):
         came = pa.concat_arrays([came, pa.array([across], pa.string())])
     fresh = came.filter(pc.invert(pc.is_in(came, value_set=known)))
     return pa.concat_arrays([known, fresh])
 
 
-def _timeline_of(texts: _Coded | None, role: f.Array, names: pa.Array) -> f.Array:
+def _timeline_of(texts: _Coded | None, role: Array, names: pa.Array) -> Array:
     """Return the timeline of each item; 0 of one that belongs to none."""
     return np.zeros(len(role), np.int32) if texts is None else np.maximum(texts.places(names), 0)
 
 
-def _closes(items: pa.Table, windows: int) -> f.Array:
+def _closes(items: pa.Table, windows: int) -> Array:
     if not windows or not len(items):
         return np.zeros((len(items), windows), np.int64)
-    return np.column_stack([_numbers(items[f"{CLOSE}{w}"]) for w in range(windows)])
+    return np.column_stack([integers(items[f"{CLOSE}{w}"]) for w in range(windows)])
 
 
-def _tick(place: LogPlace, clock: f.Array) -> int | None:
+def _tick(place: LogPlace, clock: Array) -> int | None:
     """Return the clock at the tick: that of the log does not go back."""
     if place.tick_us is None:
         return None
@@ -371,7 +360,7 @@ def _start(before: pa.Table, names: pa.Array, splits: "_Splits", rules: TimeRule
     return f.Fold(
         timelines=_timelines(before, names, splits, rules, place),
         splits=splits.rows,
-        reached=_reached(before, names, len(rules.windows_to_close)),
+        max_close=_max_close(before, names, len(rules.windows_to_close)),
         grids=np.zeros(0, f.GRID),
         instants=np.zeros(0, np.int64),
         rules=_rules(rules),
@@ -379,49 +368,49 @@ def _start(before: pa.Table, names: pa.Array, splits: "_Splits", rules: TimeRule
     )
 
 
-def _reached(before: pa.Table, names: pa.Array, windows: int) -> f.Array:
-    reached = np.full((len(names), windows), f.NONE)
+def _max_close(before: pa.Table, names: pa.Array, windows: int) -> Array:
+    max_close = np.full((len(names), windows), NONE)
     if windows:
         for k, closes in enumerate(before["max_close"].to_pylist()):
             for w, close in enumerate((closes or [])[:windows]):
-                reached[k, w] = f.NONE if close is None else close
-    return reached
+                max_close[k, w] = NONE if close is None else close
+    return max_close
 
 
-def _timelines(before: pa.Table, names: pa.Array, splits: "_Splits", rules: TimeRules, place: LogPlace) -> f.Array:
+def _timelines(before: pa.Table, names: pa.Array, splits: "_Splits", rules: TimeRules, place: LogPlace) -> Array:
     rows = np.zeros(len(names), f.TIMELINE)
     n_before = len(before)
-    for column, field in (*_FIELDS.items(), ("last_clock", "last")):
-        rows[field] = f.NONE
-        rows[field][:n_before] = _numbers(before[column])
-    rows["period"], rows["lowest"] = f.NONE, f.NONE
+    for name in (*_OF_ALL, "last_clock"):
+        rows[name] = NONE
+        rows[name][:n_before] = integers(before[name])
+    rows["period"], rows["lowest"] = NONE, NONE
     if rules.time.emit_every_us is not None:
-        clocks, every_us = _numbers(before["clock"]), rules.time.emit_every_us
-        rows["period"][:n_before] = np.where(clocks == f.NONE, f.NONE, clocks // every_us * every_us)
-    rows["next_idle"] = f.NEVER
+        clocks, every_us = integers(before["clock"]), rules.time.emit_every_us
+        rows["period"][:n_before] = np.where(clocks == NONE, NONE, clocks // every_us * every_us)
+    rows["next_idle"] = NEVER
     if place.before_us is not None:
         rows["next_idle"][:n_before] = place.before_us
     rows["first_split"], rows["n_splits"] = splits.first, splits.count
     return rows
 
 
-def _log(place: LogPlace, rules: TimeRules) -> f.Array:
+def _log(place: LogPlace, rules: TimeRules) -> Array:
     every_us, before_us = rules.time.emit_every_us, place.before_us
     period = None if every_us is None or before_us is None else before_us // every_us * every_us
     first = before_us if place.first_us is None else place.first_us
     instants = (first, before_us, period, place.ended_us)
-    return np.array([tuple(f.NONE if us is None else us for us in instants)], f.LOG)
+    return np.array([tuple(NONE if us is None else us for us in instants)], f.LOG)
 
 
 _IDLE = {
-    None: f.NOTHING,
-    "arrival_clock": f.ARRIVAL_CLOCK,
-    "exclude_split": f.EXCLUDE_SPLIT,
-    "window_close": f.WINDOW_CLOSE,
+    None: NOTHING,
+    "arrival_clock": ARRIVAL_CLOCK,
+    "exclude_split": EXCLUDE_SPLIT,
+    "window_close": WINDOW_CLOSE,
 }
 
 
-def _rules(rules: TimeRules) -> f.Array:
+def _rules(rules: TimeRules) -> Array:
     time, waits = rules.time, rules.waits
     alone = rules.sources[0] if len(rules.sources) == 1 else None
     timeout_us = alone.idle_timeout_us if alone is not None and rules.excludes_idle_splits else time.idle_timeout_us
@@ -436,7 +425,7 @@ def _rules(rules: TimeRules) -> f.Array:
                 timeout_us or 0,
                 int(rules.uses_splits),
                 waits.any_waited_us,
-                f.NONE if not waits.sources or waits.any_since_us is None else waits.any_since_us,
+                NONE if not waits.sources or waits.any_since_us is None else waits.any_since_us,
             )
         ],
         f.RULES,
@@ -447,17 +436,17 @@ def _with_grids(state: f.Fold, items: f.Items, rules: TimeRules) -> f.Fold:
     """Return the state with the close times of the windows that the clock may close."""
     if not rules.windows_to_close:
         return state
-    clocks = items.clock[items.clock != f.NONE]
+    clocks = items.clock[items.clock != NONE]
     edges = (state.log[0]["clock"], *clocks[:1], *clocks[-1:], items.tick)
-    edges_us = [int(us) for us in edges if us is not None and us != f.NONE]
-    closes = np.concatenate([items.closes[items.role == f.JUDGED], state.reached])
+    edges_us = [int(us) for us in edges if us is not None and us != NONE]
+    closes = np.concatenate([items.closes[items.role == JUDGED], state.max_close])
     grids, instants = np.zeros(len(rules.windows_to_close), f.GRID), [np.zeros(0, np.int64)]
     for w, window in enumerate(rules.windows_to_close):
         after = window.clock_closes_after_us(rules.time.unit_us)
         grid, begin = grids[w], sum(map(len, instants))
         if window.local_grid is not None and edges_us and len(closes):
             timeout = rules.time.idle_timeout_us or 0
-            limit = min(max(edges_us) - timeout, int(closes[:, w].max(initial=f.NONE)))
+            limit = min(max(edges_us) - timeout, int(closes[:, w].max(initial=NONE)))
             instants.append(
                 ends_from(min(edges_us) - timeout - window.longest_us - after, limit - after, window) + after
             )
@@ -477,8 +466,8 @@ class _Whose:
         texts: Their source and their split, where the rules ask for these.
     """
 
-    timeline: f.Array
-    role: f.Array
+    timeline: Array
+    role: Array
     texts: Mapping[str, _Coded]
 
 
@@ -495,12 +484,12 @@ class _Splits:
         of_items: The split of each item; empty without splits.
     """
 
-    rows: f.Array
+    rows: Array
     sources: pa.Array
     values: pa.Array
-    first: f.Array
-    count: f.Array
-    of_items: f.Array
+    first: Array
+    count: Array
+    of_items: Array
 
     @classmethod
     def of(cls, items: _Whose, before: pa.Table, names: pa.Array, rules: TimeRules) -> "_Splits":
@@ -527,8 +516,8 @@ class _Splits:
         of_all = np.concatenate([items.timeline, of_state, of_listed]).astype(np.int64)
         packed = (of_all * (len(sources) + 1) + source) * (len(values) + 1) + value
         count_items = len(items.role)
-        packed[:count_items][items.role == f.OUTSIDE] = -1
-        each, place = _ranked(packed)
+        packed[:count_items][items.role == OUTSIDE] = -1
+        each, place = _distinct_numbers(packed)
         of_each = each // (len(values) + 1) // (len(sources) + 1)
         first = np.searchsorted(of_each, np.arange(len(names)))
         count = np.searchsorted(of_each, np.arange(len(names)), "right") - first
@@ -542,10 +531,10 @@ class _Splits:
             )
         rows = _split_rows(of_source, of_value, rules)
         at = place[count_items : count_items + len(of_state)]
-        for field, column in (("max_t", "max_t"), ("last", "last_clock")):
-            rows[field][at] = _numbers(known.field(column))
-        has_events = rows["max_t"] != f.NONE
-        rows["allows"][has_events] = np.maximum((rows["max_t"] - rows["tolerance"])[has_events], f.MIN_US)
+        for name in ("max_t", "last_clock"):
+            rows[name][at] = integers(known.field(name))
+        has_events = rows["max_t"] != NONE
+        rows["allows"][has_events] = np.maximum((rows["max_t"] - rows["tolerance"])[has_events], MIN_US)
         return cls(rows, of_source, of_value, first, count, place[:count_items])
 
     @classmethod
@@ -556,7 +545,7 @@ class _Splits:
         return cls.of(_Whose(nothing, nothing, dict.fromkeys((SOURCE, SPLIT), no_texts)), state, names, rules)
 
 
-def _ranked(numbers: f.Array) -> tuple[f.Array, f.Array]:
+def _distinct_numbers(numbers: Array) -> tuple[Array, Array]:
     """Return the different numbers that are not below zero, in order, and the place of each among them, else 0."""
     coded = pa.array(numbers).dictionary_encode()  # to sort all of them takes ten times as long
     each = np.asarray(coded.dictionary)
@@ -572,11 +561,11 @@ def _sorted_texts(*texts: pa.Array) -> pa.Array:
     return found.take(pc.sort_indices(found))
 
 
-def _nullable(known: pa.Array, places: f.Array) -> pa.Array:
+def _nullable(known: pa.Array, places: Array) -> pa.Array:
     return known.take(pa.array(np.maximum(places - 1, 0), mask=places == 0))
 
 
-def _split_rows(sources: pa.Array, values: pa.Array, rules: TimeRules) -> f.Array:
+def _split_rows(sources: pa.Array, values: pa.Array, rules: TimeRules) -> Array:
     """Return the SPLIT of splits that have had no event."""
     each = list(zip(sources.to_pylist(), values.to_pylist(), strict=True))
     by_split = {split: _split_row(*split, rules) for split in set(each)}
@@ -589,11 +578,11 @@ def _split_row(source: str, value: str | None, rules: TimeRules) -> tuple[int, .
     timeout = time.idle_timeout_us if time is not None and rules.excludes_idle_splits else None
     waited, since = _waits_of(rules.waits, source, value)
     return (
-        f.NONE,
-        f.NONE,
-        f.NONE,
+        NONE,
+        NONE,
+        NONE,
         rules.time.out_of_orderness_us if time is None else time.out_of_orderness_us,
-        f.NONE if timeout is None else timeout,
+        NONE if timeout is None else timeout,
         waited,
         since,
         int((source, value) in rules.listed_splits),
@@ -604,7 +593,7 @@ def _waits_of(waits: Waits, source: str, value: str | None) -> tuple[int, int]:
     """Return how long a split had waited, alone and with its source, and since when it waits; NONE if it does not."""
     waited = waits.waited_us.get(source, 0) + (0 if value is None else waits.waited_us.get((source, value), 0))
     waits_now = source in waits.sources or (value is not None and (source, value) in waits.sources)
-    return waited, waits.since_us if waits_now and waits.since_us is not None else f.NONE
+    return waited, waits.since_us if waits_now and waits.since_us is not None else NONE
 
 
 # From arrays to tables.
@@ -615,20 +604,20 @@ def _state(state: f.Fold, names: pa.Array, splits: _Splits, before: pa.Table, ru
     fresh = len(names) - n_before
     columns: dict[str, pa.Array] = {
         TIMELINE: names,
-        **{column: _nulled(timelines[field]) for column, field in _FIELDS.items()},
-        "clock": _nulled(np.full(len(names), state.log[0]["clock"])),
+        **{name: nulled(timelines[name]) for name in _OF_ALL},
+        "clock": nulled(np.full(len(names), state.log[0]["clock"])),
     }
     if rules.follows_activity:
         windows = len(state.grids)
-        columns["last_clock"] = _nulled(timelines["last"])
+        columns["last_clock"] = nulled(timelines["last_clock"])
         columns["max_close"] = pa.ListArray.from_arrays(
-            pa.array(np.arange(len(names) + 1) * windows, pa.int32()), _nulled(state.reached.reshape(-1))
+            pa.array(np.arange(len(names) + 1) * windows, pa.int32()), nulled(state.max_close.reshape(-1))
         )
     else:
         columns |= {name: _kept(before[name], fresh) for name in ("last_clock", "max_close")}
     if rules.uses_splits:
         each = pa.StructArray.from_arrays(
-            [splits.sources, splits.values, _nulled(state.splits["max_t"]), _nulled(state.splits["last"])],
+            [splits.sources, splits.values, nulled(state.splits["max_t"]), nulled(state.splits["last_clock"])],
             names=["source", "split", "max_t", "last_clock"],
         )
         offsets = np.append(splits.first, len(state.splits))

@@ -16,18 +16,20 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tidemark.timeops.instants import MIN_US, NEVER, NONE, Array
 from tidemark.timeops.watermark import fold as f
+from tidemark.timeops.watermark.clock import ARRIVAL_CLOCK, NOTHING, WINDOW_CLOSE
 from tidemark.timeops.watermark.timelines import JudgedLog
 
 _INFINITE = 400_000_000_000_000_000
 """More than there is between the years 0001 and 9999: with it no event raises a watermark above any other."""
 
-_OF_WATERMARK = {"published": "watermark", "watermark": "computed"}
-"""The fields of fold.TIMELINE that depend on the out-of-orderness, and their columns in timelines.STATE.
+_OF_WATERMARK = ("watermark", "computed")
+"""The fields of fold.TIMELINE, and columns of timelines.STATE, that depend on the out-of-orderness.
 
 All else follows from times and clocks alone, but for what set a watermark, which no one asks here.
 """
-_BY_CLOCK = (f.ARRIVAL_CLOCK, f.WINDOW_CLOSE)
+_BY_CLOCK = (ARRIVAL_CLOCK, WINDOW_CLOSE)
 """The idle rules that raise a watermark to what the clock says, however far the events are."""
 
 
@@ -43,9 +45,9 @@ class Needed:
         clock_us: The watermark that the clock alone has raised each timeline to; NONE for none.
     """
 
-    least_us: f.Array
-    watermark_us: f.Array
-    clock_us: f.Array
+    least_us: Array
+    watermark_us: Array
+    clock_us: Array
 
 
 @dataclass
@@ -59,15 +61,15 @@ class Tolerances:
 
     varied: frozenset[str] | None = None
     tried_us: Sequence[int] = ()
-    _after: dict[tuple[int, bool], f.Array] = field(default_factory=dict)
+    _after: dict[tuple[int, bool], Array] = field(default_factory=dict)
 
     def needed(self, log: JudgedLog) -> Needed:
         """Return what the items of the next segment need; the loop must have measured how late each is."""
-        items, none = log.rises.items, np.full(len(log.names), f.NONE)
+        items, none = log.rises.items, np.full(len(log.names), NONE)
         by_clock = none
         if self.varied is not None:
             least = np.zeros(len(items.seq), np.int64)
-            least[:] = f.NEVER if len(self.tried_us) else 0
+            least[:] = NEVER if len(self.tried_us) else 0
             in_order = np.zeros(len(least), bool)
             for tried_us in self.tried_us:
                 found, _ = self._fold(log, tried_us, with_clock=True)
@@ -80,12 +82,12 @@ class Tolerances:
         least = np.maximum(behind, 0, out=behind)
         if log.rises.start.rules[0]["idle"] in _BY_CLOCK:
             passed, raised = self._fold(log, _INFINITE, with_clock=True)
-            least[passed.out_of_order["item"]] = f.NEVER
+            least[passed.out_of_order["item"]] = NEVER
             # With it events alone bring a watermark to the first year, where it holds nothing back.
-            by_clock = np.where(raised["published"] == f.MIN_US, f.NONE, raised["published"])
+            by_clock = np.where(raised["watermark"] == MIN_US, NONE, raised["watermark"])
         return Needed(least, watermark, by_clock)
 
-    def _of_events(self, log: JudgedLog) -> tuple[f.Array, f.Array]:
+    def _of_events(self, log: JudgedLog) -> tuple[Array, Array]:
         """Return how late each item is with an out-of-orderness of 0, and the watermarks after the segment.
 
         The clock raises none of these.
@@ -93,45 +95,45 @@ class Tolerances:
         today_us = self._of_today(log)
         if today_us is None:
             found, after = self._fold(log, 0, with_clock=False)
-            return found.behind, after["published"]
+            return found.behind, after["watermark"]
         after = np.zeros(len(log.names), f.TIMELINE)
-        for name, column in _OF_WATERMARK.items():
-            us = np.asarray(log.state[column].fill_null(f.NONE).to_numpy(), np.int64)
-            after[name] = np.where(us == f.NONE, f.NONE, us + today_us)
+        for name in _OF_WATERMARK:
+            us = np.asarray(log.state[name].fill_null(NONE).to_numpy(), np.int64)
+            after[name] = np.where(us == NONE, NONE, us + today_us)
         self._after[0, False] = after
-        return log.rises.findings.behind + today_us, after["published"]
+        return log.rises.findings.behind + today_us, after["watermark"]
 
     @staticmethod
     def _of_today(log: JudgedLog) -> int | None:
         """Return the out-of-orderness by which all watermarks of the segment are lower than with 0; None for none."""
         start, rises = log.rises.start, log.rises.findings.rises
         each = start.splits["tolerance"] if start.rules[0]["uses_splits"] else start.rules["tolerance"]
-        of_start = (start.timelines["watermark"], start.timelines["published"])
-        is_cut = any((us == f.MIN_US).any() for us in (rises["watermark"], *of_start))  # to the first year
+        of_start = (start.timelines["computed"], start.timelines["watermark"])
+        is_cut = any((us == MIN_US).any() for us in (rises["computed"], *of_start))  # to the first year
         is_one = len(each) > 0 and (each == each[0]).all()
         return None if is_cut or not is_one or start.rules[0]["idle"] in _BY_CLOCK else int(each[0])
 
-    def _fold(self, log: JudgedLog, tolerance_us: int, *, with_clock: bool) -> tuple[f.Findings, f.Array]:
+    def _fold(self, log: JudgedLog, tolerance_us: int, *, with_clock: bool) -> tuple[f.Findings, Array]:
         """Run the loop with an out-of-orderness; return what it finds, and the timelines after the segment."""
         start, items = log.rises.start, log.rises.items
         rules, timelines, splits = start.rules.copy(), start.timelines.copy(), start.splits.copy()
         if not with_clock and rules[0]["idle"] in _BY_CLOCK:
-            rules["idle"] = f.NOTHING
+            rules["idle"] = NOTHING
         rules["tolerance"] = tolerance_us
         splits["tolerance"] = np.where(self._are_varied(log), tolerance_us, splits["tolerance"])
         splits["allows"] = np.where(
-            splits["max_t"] == f.NONE, f.NONE, np.maximum(splits["max_t"] - splits["tolerance"], f.MIN_US)
+            splits["max_t"] == NONE, NONE, np.maximum(splits["max_t"] - splits["tolerance"], MIN_US)
         )
         if (before := self._after.get((tolerance_us, with_clock))) is not None:
             for name in _OF_WATERMARK:  # the first timelines are the former ones
                 timelines[name][: len(before)] = before[name]
         state = start._replace(
-            timelines=timelines, splits=splits, reached=start.reached.copy(), rules=rules, log=start.log.copy()
+            timelines=timelines, splits=splits, max_close=start.max_close.copy(), rules=rules, log=start.log.copy()
         )
         found = f.fold(items, state, measures=not with_clock)
         self._after[tolerance_us, with_clock] = state.timelines
         return found, state.timelines
 
-    def _are_varied(self, log: JudgedLog) -> f.Array:
+    def _are_varied(self, log: JudgedLog) -> Array:
         sources = log.splits["source"].to_pylist()
         return np.array([self.varied is None or source in self.varied for source in sources], bool)

@@ -12,9 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.timeops.watermark import fold as f
+from tidemark.timeops.columns import SEQ, TIMELINE
+from tidemark.timeops.instants import NONE, Array
 from tidemark.timeops.watermark.rises import Reached, Rises, Watermark
-from tidemark.timeops.watermark.timelines import SEQ, STATE, TIMELINE, JudgedLog
+from tidemark.timeops.watermark.roles import AHEAD, JUDGED
+from tidemark.timeops.watermark.timelines import STATE, JudgedLog
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Watermarks:
         seqs = []
         for log in self.logs:
             items = log.rises.items
-            reaches = (items.role >= f.JUDGED) & (items.t >= us)
+            reaches = (items.role >= JUDGED) & (items.t >= us)
             if reaches.any():
                 seqs.append(int(items.seq[np.argmax(reaches)]))
         return min(seqs, default=None)
@@ -72,29 +74,29 @@ class Watermarks:
     @property
     def kept_until_us(self) -> int | None:
         """The latest t of the events that were kept though they are early; None without any."""
-        ahead = [log.rises.items.t[log.rises.items.role == f.AHEAD] for log in self.logs]
+        ahead = [log.rises.items.t[log.rises.items.role == AHEAD] for log in self.logs]
         return max((int(t.max()) for t in ahead if len(t)), default=None)
 
-    def after(self, timeline: pa.ChunkedArray, seq: f.Array) -> Watermark:
+    def after(self, timeline: pa.ChunkedArray, seq: Array) -> Watermark:
         """Return the watermark after an item of the segment, or before all of them, by `_arrival_seq`."""
         return self._at(timeline, seq, Rises.after)
 
-    def before(self, timeline: pa.ChunkedArray, seq: f.Array) -> Watermark:
+    def before(self, timeline: pa.ChunkedArray, seq: Array) -> Watermark:
         """Return the watermark that events of the segment find, by `_arrival_seq`."""
         return self._at(timeline, seq, Rises.before)
 
     def _at(
-        self, timeline: pa.ChunkedArray, seq: f.Array, ask: Callable[[Rises, f.Array, f.Array], Watermark]
+        self, timeline: pa.ChunkedArray, seq: Array, ask: Callable[[Rises, Array, Array], Watermark]
     ) -> Watermark:
-        watermark = Watermark(np.full(len(seq), f.NONE), np.full(len(seq), f.NONE))
+        watermark = Watermark(np.full(len(seq), NONE), np.full(len(seq), NONE))
         for rows, log, numbers in self._by_log(timeline):
             answer = ask(log.rises, numbers, log.rises.place_of(seq[rows]))
             watermark.value[rows], watermark.set_by[rows] = answer.value, answer.set_by
         return watermark
 
-    def around(self, timeline: pa.ChunkedArray, clock_us: f.Array) -> tuple[f.Array, f.Array, f.Array]:
+    def around(self, timeline: pa.ChunkedArray, clock_us: Array) -> tuple[Array, Array, Array]:
         """Return whether an item comes to a clock, and the watermarks before and after the first one that does."""
-        answer = (np.zeros(len(clock_us), bool), np.full(len(clock_us), f.NONE), np.full(len(clock_us), f.NONE))
+        answer = (np.zeros(len(clock_us), bool), np.full(len(clock_us), NONE), np.full(len(clock_us), NONE))
         for rows, log, numbers in self._by_log(timeline):
             place = log.rises.first_at(clock_us[rows])
             comes = place < len(log.rises.clock)
@@ -105,15 +107,15 @@ class Watermarks:
                 answer[2][rows] = log.rises.after(numbers, at).value
         return answer
 
-    def reaching(self, timeline: pa.ChunkedArray, wanted_us: f.Array) -> Reached:
+    def reaching(self, timeline: pa.ChunkedArray, wanted_us: Array) -> Reached:
         """Find when watermarks came to values that they did not have before the segment."""
-        reached = Reached(np.full(len(wanted_us), f.NONE), np.full(len(wanted_us), f.NONE))
+        reached = Reached(np.full(len(wanted_us), NONE), np.full(len(wanted_us), NONE))
         for rows, log, numbers in self._by_log(timeline):
             answer = log.rises.reaching(numbers, wanted_us[rows])
             reached.watermark[rows], reached.reached[rows] = answer.watermark, answer.reached
         return reached
 
-    def _by_log(self, timeline: pa.ChunkedArray) -> Iterator[tuple[f.Array, JudgedLog, f.Array]]:
+    def _by_log(self, timeline: pa.ChunkedArray) -> Iterator[tuple[Array, JudgedLog, Array]]:
         """Return the rows of each log that has items, the log, and the index of their timelines in it."""
         sizes = [len(log.names) for log in self.logs]
         names = pa.concat_arrays([log.names for log in self.logs]) if self.logs else pa.array([], pa.string())

@@ -24,11 +24,10 @@ from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.grid import close_time, open_to
+from tidemark.timeops.instants import NONE, Array, integers
 from tidemark.timeops.materialize import Execution, from_driver
-from tidemark.timeops.narrow import integers
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.window import result_columns, timeline_columns
-from tidemark.timeops.watermark.fold import NONE, Array
 from tidemark.timeops.windows.membership import END, FLUSHED_WINDOWS, FRESH, START, group_names, with_groups
 
 AFTER_SEQ = "__tm_after_seq"  # an item, by its place in the log

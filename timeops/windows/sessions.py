@@ -27,10 +27,10 @@ from pyspark.sql import functions as F
 from tidemark.timeops import columns as c
 from tidemark.timeops.events.adjustment import ADMITTED, with_both_ends
 from tidemark.timeops.expressions.try_expression import Columns
-from tidemark.timeops.narrow import as_flat, beside, fetched, integers, numbers, to_join
+from tidemark.timeops.instants import NEVER, NONE, Array, integers
+from tidemark.timeops.narrow import as_flat, beside, fetched, numbers, to_join
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.watermark import fold
-from tidemark.timeops.watermark.fold import NEVER, NONE, Array
 from tidemark.timeops.windows.aggregates import results_of
 from tidemark.timeops.windows.membership import (
     BY_BOUNDS,
@@ -129,7 +129,7 @@ def sessions(came: Came, closed: Array, rules: Array) -> FoundSessions:
     session, first, last = np.zeros(count, np.int32), np.zeros(count, np.int64), np.zeros(count, np.int64)
     bounds = np.empty(2 * count if rules[0]["revises"] else 0, BOUNDS)
     small = count < fold.COMPILED_FROM
-    n_bounds = (_find if small else fold.compiled(_find, *_PARTS))(
+    n_bounds = (_find if small else fold.compiled(_find))(
         np.argsort(came.t, kind="stable").astype(np.int32),
         came._replace(group=came.group.astype(np.int32)),
         of_groups,
@@ -368,11 +368,6 @@ def _refuse_cuts(
                 times[s] = times[s + 1]
             count -= 1
 
-
-_PARTS = (
-    *(_by_group, _end_of_chain, _may_meet, _needs_order, _cut, _refuse_cuts),
-    *(_take, _near, _put, _settle, _follow, _note_changed, _closed_by_flush, _note),
-)
 
 _SESSION = "__tm_session"  # names a session
 _ADMITTED = "__tm_admitted"

@@ -15,8 +15,8 @@ from tests.pure.letter.test_losses import DAY_S, KEEP, TIMED, Arrived, ahead, of
 from tests.pure.report.shop import SPEC, Shop
 from tidemark.assets.questions.advice import Advice, advice_of, advice_on
 from tidemark.timeops.errors import SpecError, TidemarkError
-from tidemark.timeops.log_times import CODES, LogTimes, Stretch
-from tidemark.timeops.reasons import Reason
+from tidemark.timeops.log_times import LogTimes, Stretch
+from tidemark.timeops.reasons import CODES, Reason
 from tidemark.timeops.utc import us_of
 
 MINUTE_S, HOUR_S = 60, 3_600

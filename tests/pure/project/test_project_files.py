@@ -202,6 +202,20 @@ def test_every_name_that_is_said_to_be_in_a_file_is_there(page: Path) -> None:
     assert page == Path("CHANGELOG.md") or missing == []
 
 
+ABOUT_CODE = [page for page in PAGES if page.match("docs/guarantees/*.md") or page == Path("docs/tour.md")]
+
+
+@pytest.mark.parametrize("page", ABOUT_CODE, ids=str)
+def test_every_name_in_a_picture_of_the_code_is_there(page: Path) -> None:
+    """Where a function or a table gets another name, the pictures must follow."""
+    pictures = re.findall(r"^```text\n(.*?)^```", read(page), re.MULTILINE | re.DOTALL)
+    named = {name for text in pictures for name in re.findall(r"(?<![\w/])_?[a-z]+(?:_[a-z]+)+\b(?!\.)", text)}
+    files = {name for text in pictures for name in re.findall(r"\b\w+\.py\b", text)}
+    words = {word for path in CODE for word in re.findall(r"\w+", read(path))}
+    assert sorted(named - words) == []
+    assert sorted(files - {path.name for path in CODE}) == []
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if page.match("docs/guarantees/*.md")], ids=str)
 def test_every_test_that_proves_a_guarantee_is_there(page: Path) -> None:
     rows = re.findall(r"^\| `(tests/[\w/]+\.py)` \| (.*) \|$", section(str(page), "Tests"), re.MULTILINE)

@@ -38,9 +38,11 @@ from tests.seeds import Dice
 from tidemark.assets.recount.records import ends_of
 from tidemark.resources import recount
 from tidemark.resources.recount import rules_after, walk
+from tidemark.timeops.instants import NONE
 from tidemark.timeops.rules import SourceTime, TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.watermark import fold
+from tidemark.timeops.watermark.roles import ACTIVE, AHEAD, JUDGED, OUTSIDE
 from tidemark.timeops.watermark.timelines import CLOCK_US, ROLE, STATE, T_US, JudgedLog, LogPlace, judge
 
 CASES = 20  # logs of a setting
@@ -134,13 +136,13 @@ def narrow(log: Log, part: int | None, one: Setting, policies: TimePolicies) -> 
     """Return the narrow columns of a part of a log, as Spark sends them."""
     rows: list[tuple[Any, ...]] = []
     for event, clock in arrived(log, part):
-        record, t, role = record_of(event, log), None, fold.OUTSIDE
+        record, t, role = record_of(event, log), None, OUTSIDE
         if refused_at_ingestion(record) is None and record.arrival_us is not None:
             verdict = policies.judge(record, record.arrival_us)
             if isinstance(verdict, Timed):
-                t, role = verdict.t, fold.JUDGED if verdict.moves else fold.AHEAD
+                t, role = verdict.t, JUDGED if verdict.moves else AHEAD
             elif one.rules.follows_activity:
-                role = fold.ACTIVE
+                role = ACTIVE
         closes = [
             None if t is None else close_of(shape_of(w), t, one.time.unit_us) for w in one.rules.windows_to_close
         ]
@@ -186,8 +188,8 @@ def recounted(items: pa.Table, state: pa.Table, one: Setting, place: LogPlace) -
     """Return the numbers of the items that are behind the watermark by the recount."""
     names = {"_arrival_seq": "seq", "_timeline": "line", "_source": "source", "_split": "part"}
     records = items.rename_columns([names.get(name, name) for name in items.column_names])
-    records = records.append_column("active", pc.not_equal(records["role"], fold.OUTSIDE))
-    records = records.append_column("moves", pc.not_equal(records["role"], fold.AHEAD))
+    records = records.append_column("active", pc.not_equal(records["role"], OUTSIDE))
+    records = records.append_column("moves", pc.not_equal(records["role"], AHEAD))
     sources = one.sources or (SourceTime("s", "e", "UTC", one.time.out_of_orderness_us),)
     idle = one.time.idle_advance
     rules = replace(
@@ -242,15 +244,15 @@ def assert_rises(judged: JudgedLog, timeline: str, before: int | None, after: li
         return
     index, count = judged.names.to_pylist().index(timeline), len(after)
     found = judged.rises.after(np.full(count, index), np.arange(count)).value
-    assert [None if value == fold.NONE else value for value in found.tolist()] == after
+    assert [None if value == NONE else value for value in found.tolist()] == after
     wanted = sorted({us + near for us in after if us is not None for near in (-3, 0, 1)})
     wanted = [us for us in wanted if before is None or us > before]
     reached = judged.rises.reaching(np.full(len(wanted), index), np.array(wanted, np.int64))
     for us, watermark, first in zip(wanted, reached.watermark.tolist(), reached.reached.tolist(), strict=True):
-        assert (None if watermark == fold.NONE else watermark) == next(
+        assert (None if watermark == NONE else watermark) == next(
             (w for w in after if w is not None and w >= us), None
         )
-        assert watermark == fold.NONE or us <= first <= watermark
+        assert watermark == NONE or us <= first <= watermark
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -282,7 +284,7 @@ def test_the_arrival_clock_moves_the_watermark_by_a_microsecond() -> None:
     time = TimeSpec(timestamp_by="e", out_of_orderness="60 us", late=late, idle={"advance": "arrival_clock"})
     # The last event arrived before the clock of the log, so it is not late, and is behind the watermark all the same.
     rows = {"_arrival_seq": [0, 1, 2], T_US: [100, 101, 95], CLOCK_US: [100, 101, 101]}
-    items = pa.table(rows | {ROLE: pa.array([fold.JUDGED] * 3, pa.int8())})
+    items = pa.table(rows | {ROLE: pa.array([JUDGED] * 3, pa.int8())})
     found = judge(items, STATE.empty_table(), TimeRules(time, (SourceTime("s", "e", "UTC", 60),)), LogPlace())
     assert found.behind.select(["_arrival_seq", "watermark"]).to_pylist() == [{"_arrival_seq": 2, "watermark": 96}]
 
@@ -292,6 +294,6 @@ def test_a_period_begins_with_what_the_clock_gave_at_the_last_record_before_it_e
     rules = {"late": late, "idle": {"advance": "arrival_clock"}, "emit": {"every": "100 us"}}
     time = TimeSpec(timestamp_by="e", out_of_orderness="60 us", **rules)
     rows = {"_arrival_seq": [0, 1, 2], T_US: [100, None, 150], CLOCK_US: [100, 190, 205]}
-    items = pa.table(rows | {ROLE: pa.array([fold.JUDGED, fold.OUTSIDE, fold.JUDGED], pa.int8())})
+    items = pa.table(rows | {ROLE: pa.array([JUDGED, OUTSIDE, JUDGED], pa.int8())})
     found = judge(items, STATE.empty_table(), TimeRules(time, (SourceTime("s", "e", "UTC", 60),)), LogPlace())
     assert found.behind.select(["_arrival_seq", "watermark"]).to_pylist() == [{"_arrival_seq": 2, "watermark": 185}]

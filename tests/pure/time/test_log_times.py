@@ -26,10 +26,10 @@ from tests.pure.time.test_fold import MODES, WINDOWS, Setting, setting, stretche
 from tests.seeds import Dice
 from tidemark.timeops.admission import Refusal, admitted_by, admitting_unit, last_close
 from tidemark.timeops.grid import spans_at
-from tidemark.timeops.log_times import CODES, JudgedTimes, LogTimes, Stretch
-from tidemark.timeops.reasons import REASONS, Reason
+from tidemark.timeops.instants import NONE, Array
+from tidemark.timeops.log_times import JudgedTimes, LogTimes, Stretch
+from tidemark.timeops.reasons import CODES, REASONS, Reason
 from tidemark.timeops.spec import TimeSpec, WindowSpec
-from tidemark.timeops.watermark.fold import NONE, Array
 
 CASES, SETTINGS = 6, 3
 CLOCKS = ("clock", "silence", "idle_splits")

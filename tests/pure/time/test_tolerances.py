@@ -27,9 +27,10 @@ from tests.properties.logs import (
 from tests.pure.time.test_fold import MODES, Setting, narrow, place_after, setting, stretched
 from tests.seeds import Dice
 from tidemark.timeops.advice import Gathered, LogNeeds, tolerances
+from tidemark.timeops.instants import MIN_US
 from tidemark.timeops.rules import SourceTime, TimeRules
 from tidemark.timeops.spec import TimeSpec
-from tidemark.timeops.watermark.fold import JUDGED, MIN_US
+from tidemark.timeops.watermark.roles import JUDGED
 from tidemark.timeops.watermark.timelines import CLOCK_US, ROLE, STATE, T_US, LogPlace, judge
 from tidemark.timeops.watermark.tolerances import Tolerances
 

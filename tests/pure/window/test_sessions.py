@@ -25,9 +25,9 @@ from tests.properties.logs import (
 )
 from tests.pure.time.test_fold import MODES, Setting, setting
 from tests.seeds import Dice
+from tidemark.timeops.instants import NONE
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.watermark import fold
-from tidemark.timeops.watermark.fold import NONE
 from tidemark.timeops.windows.sessions import CLOSED, FLUSHED, LATE, Came, rules_of_sessions, sessions
 
 CASES = 20  # logs of a setting
