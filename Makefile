@@ -46,6 +46,7 @@ bench-long: setup ## measure what takes hours: lengths and cores, growth, questi
 	@$(BIN)/python -m benchmarks.micro_batches --held 10000000
 	@$(BIN)/python -m benchmarks.queued --cold
 	@$(BIN)/python -m benchmarks.batches
+	@$(BIN)/python -m benchmarks.joins
 	@$(BIN)/python -m benchmarks.backfills
 	@$(BIN)/python -m benchmarks.upkeep
 
