@@ -198,7 +198,7 @@ class _Known:
         for name, shown in (*((name, name) for name in columns.left), *of_right):
             yield Column(shown, self.payload.get(name, ""), in_sight[name].origins)
         if join.has_table:
-            kinds = types_in_tables(join.right.columns or "", {})
+            kinds = types_in_tables(join.right.ddl or "", {})
             yield from (Column(shown, kinds[name]) for name, shown in columns.right)
         yield Column(c.TIMESTAMP, "timestamp", in_sight[c.TIMESTAMP].origins)
         for name in (LEFT_SEQ, RIGHT_SEQ):

@@ -3,8 +3,8 @@
 Here: the events of both sides, the two pipelines, what is timed. Not here: how commands are watched (cold.py), the
 other systems (peers).
 
-Events of the left side come every 10 ms, the ones of the right side every 100 ms; both name one of 10,000 keys, and come
-up to 5 seconds after their time, which is the out-of-orderness. So none is late, and all systems find the same rows.
+Events of the left side come every 10 ms, the ones of the right side every 100 ms. Both name one of 10,000 keys and
+come up to 5 seconds after their time, which is the out-of-orderness. So none is late, and all systems find the same.
 """
 
 import json
@@ -129,7 +129,7 @@ def cold(files: Path, folder: Path, rounds: int, budget_s: float) -> dict[str, l
 
 
 def _answers(work: Path) -> pa.Table:
-    [table] = work.glob(f"**/{tables.join_table(JOIN)}")
+    table = work / "warehouse" / NAME / tables.join_table(JOIN)
     return DeltaTable(table).to_pyarrow_table(columns=["t", "bid"])
 
 
@@ -137,7 +137,9 @@ def _ensure_equal(ours: pa.Table, its: pa.Table, title: str) -> None:
     """Checks the numbers of rows and of partners, and what the partners add up to, as far as answers were due."""
     last = pc.max(ours["t"])
     its = its.filter(pc.less_equal(its["t"], last))
-    mine, other = ((rows.num_rows, pc.count(rows["bid"]).as_py(), pc.sum(rows["bid"]).as_py()) for rows in (ours, its))
+    mine, other = (
+        (rows.num_rows, pc.count(rows["bid"]).as_py(), pc.sum(rows["bid"]).as_py()) for rows in (ours, its)
+    )
     if mine != other:
         said = f"{title} found {other} (rows, partners, what they add up to); expected {mine}, as Tidemark did"
         raise click.ClickException(said)
@@ -206,7 +208,7 @@ def _land_batch(folder: Path, batch: int, events: int) -> None:
 
 def _state(root: Path, batches: int) -> Iterator[Figure]:
     """Measure what the join keeps after so many batches: rows, and bytes of the files of the newest version."""
-    [table] = root.glob(f"warehouse/**/{tables.joining_table(JOIN)}")
+    table = root / "warehouse" / NAME / tables.joining_table(JOIN)
     files = pa.table(DeltaTable(table).get_add_actions(flatten=True))
     yield Figure(f"state after {batches} batches", [pc.sum(files["num_records"]).as_py() or 0], unit="rows")
     yield Figure(f"state after {batches} batches", [(pc.sum(files["size_bytes"]).as_py() or 0) / 1e3], unit="kB")
