@@ -209,9 +209,7 @@ def _asset_specs(file: SpecFile, warehouse: Place, upstream: Upstream) -> dict[s
             code_version=_code_version(spec, name),
             metadata={
                 **_about_table(file, name, warehouse),
-                **_about_columns(
-                    file, name, columns.get(name, ()), read if name == tables.RAW_EVENTS else tables_read
-                ),
+                **_about_columns(file, columns.get(name, ()), read if name == tables.RAW_EVENTS else tables_read),
                 **_code(file, name),
             },
         )
@@ -256,7 +254,7 @@ def _about_table(file: SpecFile, name: str, warehouse: Place) -> dict[str, Any]:
 
 
 def _about_columns(
-    file: SpecFile, table: str, columns: Iterable[Column], upstream: Mapping[str, tuple[dg.AssetKey, ...]]
+    file: SpecFile, columns: Iterable[Column], upstream: Mapping[str, tuple[dg.AssetKey, ...]]
 ) -> dict[str, Any]:
     """Return the columns of a table, and the columns upstream that each is made of.
 

@@ -144,7 +144,7 @@ def preview(workspace: Workspace, scope: Scope, stretch: Stretch | None = None) 
     results: dict[str, list[DataFrame]] = {window.name: [] for window in windows}
     answers: dict[str, list[DataFrame]] = {join.name: [] for join in joins}
     reasons: Counter[str] = Counter()
-    for outcome in replay_all(workspace):
+    for outcome in replay_all(workspace, joins=bool(joins)):
         for window in windows:
             results[window.name].append(computed(outcome.results(window)))
         for join in joins:

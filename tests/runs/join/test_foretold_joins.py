@@ -16,9 +16,8 @@ from tidemark.assets import replay
 from tidemark.pipelines.runner import RunOptions
 
 SETTINGS = (
-    ("time.out_of_orderness=1s",),
+    ("time.out_of_orderness=1s", "joins[1].direction=forward"),
     ("joins[0].within=3 s", "joins[2].after=6 s", "joins[3].how=inner"),
-    ("joins[0].allowed_lateness=2 hours", "joins[2].how=inner", "joins[1].direction=forward"),
 )
 
 
