@@ -6,7 +6,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup audit demo demo-kafka test test-all properties bench bench-peers bench-long check format tree docs screenshots ui
+.PHONY: help setup audit demo demo-join demo-kafka test test-all properties bench bench-peers bench-long check format tree docs screenshots ui
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -16,6 +16,9 @@ setup: ## build the environment in .venv; seconds when it is there already
 
 demo: setup ## run the demo pipeline and print what came out
 	@$(BIN)/python -m tidemark.pipelines.demo
+
+demo-join: setup ## join a year of flights with the weather in which they left, and compare
+	@$(BIN)/python -m tidemark.pipelines.demo_join
 
 demo-kafka: setup ## play the demo through a broker of Kafka on this machine, and compare
 	@$(BIN)/python -m examples.kafka.demo
@@ -46,6 +49,7 @@ bench-long: setup ## measure what takes hours: lengths and cores, growth, questi
 	@$(BIN)/python -m benchmarks.micro_batches --held 10000000
 	@$(BIN)/python -m benchmarks.queued --cold
 	@$(BIN)/python -m benchmarks.batches
+	@$(BIN)/python -m benchmarks.joins
 	@$(BIN)/python -m benchmarks.backfills
 	@$(BIN)/python -m benchmarks.upkeep
 

@@ -17,7 +17,7 @@ from tidemark.assets.day_partitions import days_of
 from tidemark.assets.day_versions import versions_of
 from tidemark.assets.runs import key
 from tidemark.assets.table_columns import Column, columns_of_tables
-from tidemark.assets.upstream import upstream_of
+from tidemark.assets.upstream import Upstream, upstream_of
 from tidemark.resources import tables
 from tidemark.resources.catalog import full_name
 from tidemark.resources.places.place import Place, uri_of
@@ -85,7 +85,8 @@ def _once(happened: _Condition, label: str) -> _Condition:
     return is_due.with_label(label)
 
 
-_ON_UPDATE = _once(dg.AutomationCondition.any_deps_updated(), "an asset upstream was updated")
+_UPDATED = "an asset upstream was updated"
+_ON_UPDATE = _once(dg.AutomationCondition.any_deps_updated(), _UPDATED)
 _CONDITIONS: Mapping[str, _Condition] = MappingProxyType(
     {
         "code_version_changed": _once(dg.AutomationCondition.code_version_changed(), "the spec changed"),
@@ -121,7 +122,7 @@ def asset_specs(files: Sequence[SpecFile], warehouse: Place, translate: Translat
         SpecError: `translate` changes what runs rely on: the days of a window, or that a run without input is none.
     """
     upstream = upstream_of(files, warehouse)
-    each = [(file, _asset_specs(file, warehouse, upstream.of(file))) for file in files]
+    each = [(file, _asset_specs(file, warehouse, upstream)) for file in files]
     places = [*upstream.places.values()]
     if translate is None:
         return Shown(each, places)
@@ -183,10 +184,8 @@ def _with_keys(lineage: dg.TableColumnLineage, keys: Mapping[dg.AssetKey, dg.Ass
     )
 
 
-def _asset_specs(
-    file: SpecFile, warehouse: Place, upstream: Mapping[str, tuple[dg.AssetKey, ...]]
-) -> dict[str, dg.AssetSpec]:
-    spec = file.spec
+def _asset_specs(file: SpecFile, warehouse: Place, upstream: Upstream) -> dict[str, dg.AssetSpec]:
+    spec, read, tables_read = file.spec, upstream.of(file), upstream.of_tables(file)
     joins = [tables.join_table(join.name) for join in spec.joins]
     time_stages = [tables.ORDERED_EVENTS, *(["window_results"] if spec.windows else []), *joins]
     inputs = {
@@ -198,12 +197,11 @@ def _asset_specs(
         tables.BATCHES: [*time_stages, tables.DEAD_LETTERS],
     }
     stages = {name: _stage(file, name, of) for name, of in inputs.items()}
-    # A record of the log may come from any day of what is upstream.
-    of_all_days = [
-        dg.AssetDep(asset, partition_mapping=dg.AllPartitionMapping())
-        for asset in dict.fromkeys(asset for assets in upstream.values() for asset in assets)
-    ]
-    stages[tables.RAW_EVENTS] = stages[tables.RAW_EVENTS].replace_attributes(deps=of_all_days)
+    stages[tables.RAW_EVENTS] = stages[tables.RAW_EVENTS].replace_attributes(deps=_of_all_days(read.values()))
+    for join in spec.joins:
+        if join.has_table:
+            asset, table = tables.join_table(join.name), tables_read[join.right.name]
+            stages[asset] = _with_table(stages[asset], table)
     windows = {tables.window_table(window.name): _window(file, window) for window in spec.windows}
     columns = columns_of_tables(spec)
     return {
@@ -211,12 +209,27 @@ def _asset_specs(
             code_version=_code_version(spec, name),
             metadata={
                 **_about_table(file, name, warehouse),
-                **_about_columns(file, name, columns.get(name, ()), upstream),
+                **_about_columns(file, columns.get(name, ()), read if name == tables.RAW_EVENTS else tables_read),
                 **_code(file, name),
             },
         )
         for name, asset in (stages | windows).items()
     }
+
+
+def _of_all_days(upstream: Iterable[tuple[dg.AssetKey, ...]]) -> list[dg.AssetDep]:
+    """Return what is upstream: a record of the log, or a row of a join, may come from any day of it."""
+    assets = dict.fromkeys(asset for some in upstream for asset in some)
+    return [dg.AssetDep(asset, partition_mapping=dg.AllPartitionMapping()) for asset in assets]
+
+
+def _with_table(asset: dg.AssetSpec, table: tuple[dg.AssetKey, ...]) -> dg.AssetSpec:
+    """Return the asset of a join with the table on its right side upstream; a new version of that starts no run."""
+    with_table = asset.replace_attributes(deps=[*asset.deps, *_of_all_days([table])])
+    if asset.automation_condition is None:
+        return with_table
+    updated = dg.AutomationCondition.any_deps_updated().ignore(dg.AssetSelection.assets(*table))
+    return with_table.replace_attributes(automation_condition=_once(updated, _UPDATED))
 
 
 def _code_version(spec: Spec, name: str) -> str:
@@ -241,15 +254,17 @@ def _about_table(file: SpecFile, name: str, warehouse: Place) -> dict[str, Any]:
 
 
 def _about_columns(
-    file: SpecFile, table: str, columns: Iterable[Column], upstream: Mapping[str, tuple[dg.AssetKey, ...]]
+    file: SpecFile, columns: Iterable[Column], upstream: Mapping[str, tuple[dg.AssetKey, ...]]
 ) -> dict[str, Any]:
-    """Return the columns of a table, and the columns upstream that each is made of: of the log a source's."""
-    is_log = table == tables.RAW_EVENTS
+    """Return the columns of a table, and the columns upstream that each is made of.
+
+    `upstream` has the assets outside of the pipeline: of the log the sources, of others the tables that joins read.
+    """
     schema, lineage = list[dg.TableColumn](), dict[str, list[dg.TableColumnDep]]()
     for column in columns:
         schema.append(dg.TableColumn(column.name, column.kind, description=column.about))
         origins = dict.fromkeys(  # two sources may read one place
-            (asset, name) for of, name in column.origins for asset in (upstream[of] if is_log else (key(file, of),))
+            (asset, name) for of, name in column.origins for asset in upstream.get(of) or (key(file, of),)
         )
         if origins:
             lineage[column.name] = [dg.TableColumnDep(asset, name) for asset, name in origins]

@@ -130,7 +130,7 @@ def differences_since(workspace: Workspace, before: Mapping[str, int]) -> tuple[
 
 
 def _difference(workspace: Workspace, window: WindowSpec, before: DataFrame, after: DataFrame) -> Difference:
-    changed = computed(differing(before, after, window))
+    changed = computed(differing(before, after, window.key_columns))
     sums = changed.agg(
         F.count_if(F.col(OLD).isNotNull() & F.col(NEW).isNotNull()).alias("changed"),
         F.count_if(F.col(OLD).isNull()).alias("new"),
@@ -151,47 +151,47 @@ def _values(row: Mapping[str, Any] | None, keys: Sequence[str]) -> dict[str, Any
     return None if row is None else {n: v for n, v in row.items() if n not in (*keys, *OF_REVISION)}
 
 
-def differing(before: DataFrame, after: DataFrame, window: WindowSpec) -> DataFrame:
+def differing(before: DataFrame, after: DataFrame, key_columns: Sequence[str]) -> DataFrame:
     """Return the windows and groups whose results differ: the key columns, and each row in OLD and NEW, or null.
 
     A result that is final on one side alone differs.
     """
-    both, there, would = side_by_side(before, after, window)
-    alike = are_alike(before, after, values_of(before, after, window))
+    both, there, would = side_by_side(before, after, key_columns)
+    alike = are_alike(before, after, values_of(before, after, key_columns))
     same_state = F.col("b._is_final").eqNullSafe(F.col("a._is_final"))
     rows = [
         F.when(is_there, F.struct(*[f"{side}.{quoted(name)}" for name in frame.columns])).alias(into)
         for side, frame, is_there, into in (("b", before, there, OLD), ("a", after, would, NEW))
     ]
-    return both.where(~(there & would & alike & same_state)).select(*keys_of(before, after, window), *rows)
+    return both.where(~(there & would & alike & same_state)).select(*keys_of(before, after, key_columns), *rows)
 
 
-def side_by_side(before: DataFrame, after: DataFrame, window: WindowSpec) -> tuple[DataFrame, Column, Column]:
-    """Join the rows aliased `b` and `a` by window and group.
+def side_by_side(before: DataFrame, after: DataFrame, key_columns: Sequence[str]) -> tuple[DataFrame, Column, Column]:
+    """Join the rows aliased `b` and `a` by the columns that name a row, such as window and group.
 
     Returns:
-        All rows, and whether `b` and `a` have one: BOOLEAN, never null. If `before` has other groups than the window
-        has now, no row has a partner.
+        All rows, and whether `b` and `a` have one: BOOLEAN, never null. If `before` lacks one of the columns, as it
+        has other groups than the window has now, no row has a partner.
     """
     old, new = (rows.withColumn(_HERE, F.lit(1)) for rows in (before, after))
-    has_groups = {*window.key_columns} <= {*before.columns}
-    same = c.same_in("b", "a", window.key_columns) if has_groups else F.lit(False)
+    has_groups = {*key_columns} <= {*before.columns}
+    same = c.same_in("b", "a", key_columns) if has_groups else F.lit(False)
     both = old.alias("b").join(new.alias("a"), same, "full_outer")
     return both, F.col(f"b.{_HERE}").isNotNull(), F.col(f"a.{_HERE}").isNotNull()
 
 
-def keys_of(before: DataFrame, after: DataFrame, window: WindowSpec) -> list[Column]:
+def keys_of(before: DataFrame, after: DataFrame, key_columns: Sequence[str]) -> list[Column]:
     """Return the columns that name a row of both side by side, from the side that has it."""
     sides = [("b", before), ("a", after)]
     return [
         F.coalesce(*[F.col(f"{side}.{quoted(name)}") for side, frame in sides if name in frame.columns]).alias(name)
-        for name in window.key_columns
+        for name in key_columns
     ]
 
 
-def values_of(before: DataFrame, after: DataFrame, window: WindowSpec) -> list[str]:
+def values_of(before: DataFrame, after: DataFrame, key_columns: Sequence[str]) -> list[str]:
     """Return the columns of results that readers compute with: all but the key and how the row came about."""
-    others = (*window.key_columns, *OF_REVISION)
+    others = (*key_columns, *OF_REVISION)
     return [name for name in dict.fromkeys([*before.columns, *after.columns]) if name not in others]
 
 

@@ -59,7 +59,7 @@ def _write_revisions(batch: Batch, join: JoinSpec) -> int:
     last = computed(newest_revisions(batch.outcome.answers(join), row_keys(join)))
     if last.isEmpty():
         return 0
-    keys = [LEFT_SEQ, RIGHT_SEQ] if join.is_interval else [LEFT_SEQ]
+    keys = join.key_columns
     revised = last.selectExpr(*[f"{key} AS {name}" for key, name in zip(row_keys(join), keys, strict=True)])
     batch.revise(tables.join_table(join.name), shown(last), revised, keys, [("_is_final", "=", False)])
     return last.count()

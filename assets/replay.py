@@ -123,6 +123,7 @@ def replay(
     some: Callable[[LogSegment, Numbers], DataFrame | None] | None = None,
     counts: bool = False,
     windows: Sequence[WindowSpec] | None = None,
+    joins: bool = False,
     tell: Callable[[str], None] = silent,
 ) -> Iterator[Outcome]:
     """Judge consecutive segments of the log by the spec; nothing is written.
@@ -138,6 +139,7 @@ def replay(
         some: Returns the records of a segment with some numbers, see `adjustment.Segment`.
         counts: Whether the outcomes are counted.
         windows: The windows whose state is carried from segment to segment; by default all of the spec.
+        joins: Whether the state of all joins is carried; if not, of the ones whose rows these windows take.
         tell: Is told which segment is judged.
     """
     rules = workspace.rules
@@ -170,10 +172,11 @@ def replay(
             reached = partial(clocks_after, workspace, segment, records, before, rules)
 
     def carry(outcome: Outcome) -> State:
-        return outcome.state(outcome.windows if windows is None else windows).materialized(computed)
+        needed = outcome.windows if windows is None else windows
+        return outcome.state(needed, all_joins=joins).materialized(computed)
 
-    joins = workspace.spec.joins if windows is None else read_by(windows, workspace.spec.joins)
-    start = with_let_in(workspace, State(), carried, joins) if state is None else state
+    of_start = workspace.spec.joins if windows is None else read_by(windows, workspace.spec.joins)
+    start = with_let_in(workspace, State(), carried, of_start) if state is None else state
     return engine.replay(steps(), start, carry)
 
 
@@ -188,8 +191,12 @@ def with_let_in(
     return state.with_events(events, of_events, joins).with_timelines_of(events, workspace.rules.time)
 
 
-def replay_all(workspace: Workspace) -> Iterator[Outcome]:
-    """Judge in memory all that was processed of the log, with the columns and types of the spec."""
+def replay_all(workspace: Workspace, *, joins: bool = False) -> Iterator[Outcome]:
+    """Judge in memory all that was processed of the log, with the columns and types of the spec.
+
+    Rows of joins that no window takes are whole only if they are asked for: else events do not wait from one piece
+    of the log to the next.
+    """
     pieces = pieces_left(recorded(workspace, *REPLAYED_KINDS), 0, 0, workspace.progress.processed_end())
 
     def read(segment: LogSegment) -> DataFrame:
@@ -200,7 +207,7 @@ def replay_all(workspace: Workspace) -> Iterator[Outcome]:
         return None if found is None else _declared(workspace, found)
 
     segments = [piece.segment for piece in pieces]
-    return replay(workspace, segments, read, some=some, tell=workspace.tell)
+    return replay(workspace, segments, read, some=some, joins=joins, tell=workspace.tell)
 
 
 def _declared(workspace: Workspace, records: DataFrame) -> DataFrame:

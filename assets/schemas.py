@@ -205,8 +205,8 @@ def joining_events(events: DataFrame, payload: StructType, join: JoinSpec) -> Da
 
 
 def columns_of_table(join: JoinSpec) -> StructType:
-    """Return the columns of the table on the right side of a join, as `right.schema` has them."""
-    schema = DataType.fromDDL(join.right.columns or "")
+    """Return the columns of the table on the right side of a join, as `right.schema` or the table has them."""
+    schema = DataType.fromDDL(join.right.ddl or "")
     assert isinstance(schema, StructType)
     return schema
 
@@ -214,7 +214,7 @@ def columns_of_table(join: JoinSpec) -> StructType:
 def right_schema(join: JoinSpec) -> StructType:
     """Return the columns of `tables.right_rows_table`, but its batch: the table's, VALID_FROM, and the version."""
     schema = columns_of_table(join)
-    valid_from, version = (tables.free_name(name, schema.names) for name in ("_valid_from", "_version"))
+    valid_from, version = tables.names_in_right_rows(schema.names)
     return StructType([*schema, StructField(valid_from, TimestampType()), StructField(version, StringType())])
 
 
@@ -430,8 +430,8 @@ def _checked_right_schema(join: JoinSpec, payload: StructType) -> StructType:
         schema = right_schema(join)
     except PySparkException as error:
         raise SpecError(
-            f"Join {join.name}: `right.schema` is not a list of columns: {first_line(error)}",
-            expected='Spark DDL, such as "symbol STRING, since TIMESTAMP"',
+            f"Join {join.name}: the columns of its table cannot be read: {first_line(error)}",
+            expected='in `right.schema` Spark DDL, such as "symbol STRING, since TIMESTAMP"',
         ) from error
     for name in join.on:
         if payload[name].dataType != schema[name].dataType:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tidemark.assets.corrections import due
 from tidemark.assets.differences import Difference, differences
-from tidemark.assets.preview import Preview, preview
+from tidemark.assets.preview import Preview, TableRows, preview
 from tidemark.assets.rebuild.plan import RebuildPlan, plan_to_spec
 from tidemark.assets.spec_changes import changes_of_spec, ensure_one_file, way_on
 from tidemark.assets.unknown_columns import never_taken
@@ -136,18 +136,20 @@ def _preview_as_dict(differs: Preview) -> dict[str, Any]:
         "dead_letters": {
             reason: {"now": before, "then": after} for reason, (before, after) in differs.letters.items()
         },
-        "windows": {
-            window.name: {
-                "now": window.before,
-                "then": window.after,
-                "new": window.new,
-                "gone": window.gone,
-                "other": window.other,
-                "reopened": window.reopened,
-                "largest": dict(window.largest),
-            }
-            for window in differs.windows
-        },
+        "windows": {window.name: _rows_as_dict(window) for window in differs.windows},
+        "joins": {join.name: _rows_as_dict(join) for join in differs.joins},
+    }
+
+
+def _rows_as_dict(rows: TableRows) -> dict[str, Any]:
+    return {
+        "now": rows.before,
+        "then": rows.after,
+        "new": rows.new,
+        "gone": rows.gone,
+        "other": rows.other,
+        "reopened": rows.reopened,
+        "largest": dict(rows.largest),
     }
 
 

@@ -198,8 +198,9 @@ class _Known:
         for name, shown in (*((name, name) for name in columns.left), *of_right):
             yield Column(shown, self.payload.get(name, ""), in_sight[name].origins)
         if join.has_table:
-            kinds = types_in_tables(join.right.columns or "", {})
-            yield from (Column(shown, kinds[name]) for name, shown in columns.right)
+            kinds = types_in_tables(join.right.ddl or "", {})
+            table = join.right.name
+            yield from (Column(shown, kinds[name], ((table, name),)) for name, shown in columns.right)
         yield Column(c.TIMESTAMP, "timestamp", in_sight[c.TIMESTAMP].origins)
         for name in (LEFT_SEQ, RIGHT_SEQ):
             yield Column(name, "bigint", in_sight[c.SEQ].origins)

@@ -1,4 +1,4 @@
-"""The assets upstream of a pipeline in Dagster: the folders, topics and tables that its sources read.
+"""The assets upstream of a pipeline in Dagster: what its sources read, and tables that are no streams of its joins.
 
 Here: the key and the description of a place, one for each place, and which place is a table that a
 pipeline writes. Not here: the pipeline's own assets (asset_specs.py), reading (resources/sources/).
@@ -19,11 +19,11 @@ from tidemark.resources import tables
 from tidemark.resources.places.place import Place, place_of, relative, resolved, uri_of
 from tidemark.resources.sources.local_files import fixed_folder
 from tidemark.resources.workspace import SpecFile
-from tidemark.timeops.spec import DeltaSource, FilesSource, KafkaSource, Source
+from tidemark.timeops.spec import DeltaSource, FilesSource, JoinSpec, KafkaSource, Source
 from tidemark.timeops.spec.pipeline import digest
 
 GROUP = "sources"
-"""The group of all places that sources read."""
+"""The group of all places that sources and joins read."""
 
 _ASSET_OF: Mapping[str, str] = MappingProxyType(
     {
@@ -46,7 +46,8 @@ class Upstream:
     """The assets upstream of several pipelines.
 
     Attributes:
-        keys: The assets that a source reads, by pipeline and source.
+        keys: The assets that a source reads, by pipeline and source; of a table that a join reads the same, by
+            `right.name` of the join, which no source can have.
         places: The assets of places that no pipeline of these writes, by their keys.
     """
 
@@ -56,6 +57,11 @@ class Upstream:
     def of(self, file: SpecFile) -> Mapping[str, tuple[dg.AssetKey, ...]]:
         """Return the assets that each source of a pipeline reads, by its name."""
         return {source.name: self.keys[file.spec.name, source.name] for source in file.spec.sources}
+
+    def of_tables(self, file: SpecFile) -> Mapping[str, tuple[dg.AssetKey, ...]]:
+        """Return the asset of each table on the right side of a join of a pipeline, by `right.name` of the join."""
+        names = [join.right.name for join in file.spec.joins if join.has_table]
+        return {name: self.keys[file.spec.name, name] for name in names}
 
 
 def upstream_of(files: Sequence[SpecFile], warehouse: Place) -> Upstream:
@@ -67,21 +73,56 @@ def upstream_of(files: Sequence[SpecFile], warehouse: Place) -> Upstream:
     places = dict[dg.AssetKey, dg.AssetSpec]()
     written, reads = _Written({file.spec.name: file for file in files}, resolved(warehouse)), _Reads()
     for file in sorted(files, key=lambda file: file.spec.name):
-        for source in file.spec.sources:
-            at = file.spec.name, source.name
-            if source.upstream:
-                keys[at] = tuple(dg.AssetKey(path.split("/")) for path in source.upstream)
+        pipeline = file.spec.name
+        for name, upstream, folder, shown in _read_by(file):
+            if upstream:
+                keys[pipeline, name] = tuple(dg.AssetKey(path.split("/")) for path in upstream)
                 continue
-            table = written.table_of(source, file) if isinstance(source, DeltaSource) else None
-            if table is not None and reads.adds_no_circle(file.spec.name, table.pipeline):
-                keys[at] = (table.key,)
+            table = written.table_of(folder) if folder is not None and folder.is_table else None
+            if table is not None and reads.adds_no_circle(pipeline, table.pipeline):
+                keys[pipeline, name] = (table.key,)
                 places |= {asset.key: asset for asset in table.elsewhere}
                 continue
-            shown = [*_places(source, file)]
-            keys[at] = tuple(asset.key for asset in shown)
+            keys[pipeline, name] = tuple(asset.key for asset in shown)
             for asset in shown:
                 places[asset.key] = _with_kinds(places[asset.key], asset) if asset.key in places else asset
     return Upstream(keys, places)
+
+
+@dataclass(frozen=True)
+class _Folder:
+    """A folder or file that is read.
+
+    Attributes:
+        place: Where it is.
+        what: What it is, in words.
+        form: The format of its records.
+    """
+
+    place: Place
+    what: str
+    form: str
+
+    @property
+    def is_table(self) -> bool:
+        return self.form == "delta"
+
+
+def _read_by(
+    file: SpecFile,
+) -> Iterator[tuple[str, Sequence[str], _Folder | None, Sequence[dg.AssetSpec]]]:
+    """Yield what a pipeline reads: its name, the keys that the spec has for it, its folder, and the assets it is."""
+    for source in file.spec.sources:
+        folder = None
+        if isinstance(source, FilesSource | DeltaSource):
+            what = f"A {source.what}" if isinstance(source, DeltaSource) else f"A folder of {source.what}"
+            folder = _Folder(place_of_source(source, file), what, source.form)
+        yield source.name, source.upstream, folder, [*_places(source, folder)]
+    for join in file.spec.joins:
+        if join.has_table:
+            place, form = place_of_table(join, file), join.right.table_format
+            folder = _Folder(place, "A Delta table" if form == "delta" else f"A {form.upper()} file", form)
+            yield join.right.name, (), folder, [_of_folder(folder)]
 
 
 def place_of_source(source: FilesSource | DeltaSource, file: SpecFile) -> Place:
@@ -89,6 +130,12 @@ def place_of_source(source: FilesSource | DeltaSource, file: SpecFile) -> Place:
     if isinstance(source, FilesSource):
         return resolved(fixed_folder(source.path, file.folder))
     place = place_of(source.path)
+    return resolved(file.folder / place) if isinstance(place, Path) else place
+
+
+def place_of_table(join: JoinSpec, file: SpecFile) -> Place:
+    """Return where the table on the right side of a join is."""
+    place = place_of(join.right.table or "")
     return resolved(file.folder / place) if isinstance(place, Path) else place
 
 
@@ -114,32 +161,32 @@ class _Written:
     files: Mapping[str, SpecFile]
     warehouse: Place
 
-    def table_of(self, source: DeltaSource, file: SpecFile) -> _Table | None:
-        """Return the table that a source reads; None where it reads something else.
+    def table_of(self, read: _Folder) -> _Table | None:
+        """Return the table of a pipeline that is read; None where it is another one.
 
         A pipeline of another code location is known by the place of its tables; there the table has its usual key.
         """
-        place = place_of_source(source, file)
         try:
-            pipeline, _, table = relative(place, self.warehouse).partition("/")
+            pipeline, _, table = relative(read.place, self.warehouse).partition("/")
         except ValueError:
             return None
-        folder, _, window = table.partition("/")
+        folder, _, name = table.partition("/")
         asset = _ASSET_OF.get(table)
-        if folder in ("windows", "history") and window and "/" not in window:
-            asset = tables.window_table(window)
+        if folder in ("windows", "history", "joins") and name and "/" not in name:
+            asset = tables.join_table(name) if folder == "joins" else tables.window_table(name)
         other = self.files.get(pipeline)
         if asset is None or (other is not None and not _has(other, asset)):
             return None
         if other is not None:
             return _Table(pipeline, key(other, asset))
         usual = dg.AssetKey([pipeline, *asset.split("/")])
-        return _Table(pipeline, usual, (_spec(usual, place, source),))
+        return _Table(pipeline, usual, (_spec(usual, read),))
 
 
 def _has(file: SpecFile, asset: str) -> bool:
-    """Return whether a pipeline has an asset: the table of a window that is gone has none."""
-    return asset in _ASSET_OF.values() or asset in (tables.window_table(window.name) for window in file.spec.windows)
+    """Return whether a pipeline has an asset: the table of a window, or a join, that is gone has none."""
+    windows = [tables.window_table(window.name) for window in file.spec.windows]
+    return asset in (*_ASSET_OF.values(), *windows, *(tables.join_table(join.name) for join in file.spec.joins))
 
 
 class _Reads:
@@ -165,8 +212,8 @@ class _Reads:
         return reached
 
 
-def _places(source: Source, file: SpecFile) -> Iterator[dg.AssetSpec]:
-    """Yield the assets of the places that a source reads: of topics one each."""
+def _places(source: Source, folder: _Folder | None) -> Iterator[dg.AssetSpec]:
+    """Yield the assets of the places that a source reads: its folder, or of topics one each."""
     if isinstance(source, KafkaSource):
         servers = sorted(source.bootstrap_servers.split(","))
         for topic in source.topics or (source.topic_pattern or "",):
@@ -177,27 +224,32 @@ def _places(source: Source, file: SpecFile) -> Iterator[dg.AssetSpec]:
                 kinds={"kafka", source.format} - {"raw"},
                 metadata={"dagster/uri": f"kafka://{servers[0]}/{topic}"},
             )
-    elif isinstance(source, FilesSource | DeltaSource):
-        place = place_of_source(source, file)
-        scheme, _, rest = uri_of(place).partition("://")
-        parts = place.parts[1:] if isinstance(place, Path) else rest.split("/")
-        yield _spec(_key(scheme, *filter(None, parts)), place, source)
+    elif folder is not None:
+        yield _of_folder(folder)
 
 
-def _spec(asset: dg.AssetKey, place: Place, source: FilesSource | DeltaSource) -> dg.AssetSpec:
+def _of_folder(read: _Folder) -> dg.AssetSpec:
+    """Return the asset of a folder or file that no pipeline writes."""
+    place = read.place
+    scheme, _, rest = uri_of(place).partition("://")
+    parts = place.parts[1:] if isinstance(place, Path) else rest.split("/")
+    return _spec(_key(scheme, *filter(None, parts)), read)
+
+
+def _spec(asset: dg.AssetKey, read: _Folder) -> dg.AssetSpec:
     """Return the asset of a folder. Only the place and the format say what it shows: others may read it, too."""
-    store = _STORES.get(uri_of(place).partition("://")[0])
+    store = _STORES.get(uri_of(read.place).partition("://")[0])
     return dg.AssetSpec(
         asset,
         group_name=GROUP,
-        description=f"{'A' if isinstance(source, DeltaSource) else 'A folder of'} {source.what}: `{place}`.",
-        kinds={source.form, *([store] if store else [])},
-        metadata={"dagster/uri": uri_of(place)},
+        description=f"{read.what}: `{read.place}`.",
+        kinds={read.form, *([store] if store else [])},
+        metadata={"dagster/uri": uri_of(read.place)},
     )
 
 
 def _with_kinds(asset: dg.AssetSpec, other: dg.AssetSpec) -> dg.AssetSpec:
-    """Return the asset of a place that several sources read, with the formats of all; Dagster shows three kinds."""
+    """Return the asset of a place that is read several times, with the formats of all; Dagster shows three kinds."""
     kinds = asset.kinds | dict.fromkeys(sorted(other.kinds - asset.kinds)).keys()
     return asset.replace_attributes(kinds={*sorted(kinds)[:3]})
 

@@ -6,7 +6,7 @@ Here: files and text. Not here: what a spec means (timeops/spec/__init__.py), ho
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -57,8 +57,11 @@ def read_spec(path: Path, overrides: Sequence[str] = ()) -> SpecFile:
     """
     text = read_text(path, "the spec", remedy="check the path; `tidemark schema` shows what a spec looks like")
     spec = parse_spec(text, file=str(path), overrides=overrides)
+    if there := _columns_of_tables(spec, path):
+        spec = spec.with_columns_of_tables(there)
     file = SpecFile(spec, path.resolve(), path.absolute(), text, name_with(str(path), overrides))
-    problems = [
+    problems = spec.problems_of_tables() if there else []
+    problems += [
         replace(problem, at=("sources", number, *problem.at))
         for number, source in enumerate(spec.sources)
         for problem in reader_of(source, file.folder).needs().problems
@@ -66,6 +69,15 @@ def read_spec(path: Path, overrides: Sequence[str] = ()) -> SpecFile:
     if problems:
         raise file.error(problems)
     return file
+
+
+def _columns_of_tables(spec: Spec, path: Path) -> Mapping[str, str]:
+    """Return the columns of tables on the right side of joins where the spec does not name them."""
+    if not any(join.right.takes_all_columns for join in spec.joins):
+        return {}
+    from tidemark.resources.sources.reference import columns_there  # noqa: PLC0415 - PySpark takes a second
+
+    return columns_there(spec, path.resolve().parent)
 
 
 def as_shown(file: SpecFile, home: Path) -> SpecFile:

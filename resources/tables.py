@@ -81,6 +81,24 @@ def right_rows_table(name: str) -> str:
     return f"_state/right_tables/{name}"
 
 
+def names_in_right_rows(names: Iterable[str]) -> tuple[str, str]:
+    """Return the columns of the instant and of the version in `right_rows_table`, next to some of the table."""
+    taken = [*names]
+    return free_name("_valid_from", taken), free_name("_version", taken)
+
+
+def columns_of_right_rows(columns: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns of the table itself among all that `right_rows_table` has, with their types."""
+    own = [name for name in columns if name != "_batch_id"]
+    for position in (0, 1):
+        # The table may have a column of that name; the one that was added came after it.
+        added = [
+            name for name in own if names_in_right_rows(other for other in own if other != name)[position] == name
+        ]
+        own = [name for name in own if name not in added[-1:]]
+    return {name: columns[name] for name in own}
+
+
 def seen_groups_table(name: str) -> str:
     """Return the table of the groups that the window with this name, which has `empty`, has seen."""
     return f"_state/seen_groups/{name}"

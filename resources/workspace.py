@@ -32,10 +32,11 @@ from tidemark.resources.places.checks import ensure_answers, ensure_folder
 from tidemark.resources.places.place import Place
 from tidemark.resources.settings import Clock
 from tidemark.timeops.errors import LakeError, SpecError
+from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.problems import Path as KeyPath
 from tidemark.timeops.problems import Problem, place_text, spec_error
 from tidemark.timeops.rules import TimeRules, Waiter
-from tidemark.timeops.spec import Spec
+from tidemark.timeops.spec import JoinSpec, Spec
 from tidemark.timeops.spec.changes import names_of_sources
 from tidemark.timeops.spec.text import read_yaml
 
@@ -153,10 +154,30 @@ class Workspace:
     decided: Sequence[Mapping[str, Any]] = ()
     clocks: Mapping[str, Any] | None = None
 
-    @property
+    @cached_property
     def spec(self) -> Spec:
-        """The spec."""
-        return self.file.spec
+        """The spec; a join whose `schema` is left out reads what its table had when the first batch had it.
+
+        Raises:
+            InputError: Before the first batch: the table cannot be read.
+        """
+        joins = [join for join in self.file.spec.joins if join.right.takes_all_columns]
+        if not joins:
+            return self.file.spec
+        return self.file.spec.with_columns_of_tables({join.name: self._columns_read(join) for join in joins})
+
+    def _columns_read(self, join: JoinSpec) -> str:
+        """Return the columns that are read of the table on the right side of a join, as Spark DDL."""
+        table = tables.right_rows_table(join.name)
+        for place in (self, self.log_of):
+            if place is not None and place.batches.base_versions([table])[table]:
+                kept = tables.columns_of_right_rows(place.lake.columns(table))
+                return ", ".join(f"{quoted(name)} {kind}" for name, kind in kept.items())
+        if join.right.ddl is not None:
+            return join.right.ddl
+        from tidemark.resources.sources.reference import ReferenceTable  # noqa: PLC0415 - PySpark takes a second
+
+        return ReferenceTable(join, self.file.folder).columns()
 
     def under(self, spec: Spec) -> "Workspace":
         """Return the same tables, with all that is known of them, under another spec."""
@@ -165,7 +186,7 @@ class Workspace:
     @property
     def folder(self) -> Place:
         """Folder of the pipeline's tables."""
-        return self.warehouse / self.spec.name
+        return self.warehouse / self.file.spec.name
 
     @cached_property
     def lake(self) -> Lake:
@@ -177,7 +198,7 @@ class Workspace:
         """
         ensure_folder(
             self.folder,
-            f"The tables of {self.spec.name} belong in",
+            f"The tables of {self.file.spec.name} belong in",
             "name another folder with --warehouse or TIDEMARK_WAREHOUSE",
         )
         ensure_answers(self.warehouse)

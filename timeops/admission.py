@@ -34,12 +34,20 @@ class Refusal:
         windows: The windows that refused it, by their place in the spec.
         groups: Of a session that refused it the accepted events of its group in the log, in order, the record itself
             among them; an event that the window leaves out is not one of them.
+        joins_wait_us: Where joins have refused it, how far the watermark may be past it for all of them to take it,
+            microseconds; None where none has.
     """
 
     seq: int
     reason: Reason
     windows: Sequence[int] = ()
     groups: Mapping[int, Array] = field(default_factory=dict)
+    joins_wait_us: int | None = None
+
+    @property
+    def is_accepted(self) -> bool:
+        """True if rule 3 has accepted it: windows or joins have refused it."""
+        return bool(self.windows) or self.joins_wait_us is not None
 
 
 @dataclass(frozen=True)
@@ -79,7 +87,7 @@ def admitted_by(
     """
     log = _Log.of(times, rules, refused)
     now, at = log.judged(rules), log.times.place(refused.seq)
-    if at is None or now.reason_of(refused.seq) != (refused.reason if not refused.windows else None):
+    if at is None or now.reason_of(refused.seq) != (None if refused.is_accepted else refused.reason):
         return {}
     span, least_by_key = log.times.span_us, {}
     for knob in _knobs(rules, now, refused, overriding):
@@ -163,6 +171,9 @@ def _knobs(rules: TimeRules, now: JudgedTimes, refused: Refusal, overriding: Col
     met, t = now.before(refused.seq), int(now.t[at])
     if met.us is None or t == NONE:
         return
+    if refused.joins_wait_us is not None:
+        [final_t] = now.final_t(np.array([refused.seq], np.int64))
+        yield from _patience(rules, met.us - int(final_t) - refused.joins_wait_us, overriding, ())
     if refused.reason is Reason.OUT_OF_ORDER:
         yield from _patience(rules, met.us - t, overriding, ())
         if time.clock_tolerance_us is not None and time.late is not None:
@@ -256,6 +267,10 @@ def _time(time: TimeSpec, **keys: object) -> TimeSpec:
 def _accepts(judged: JudgedTimes, refused: Refusal, knob: _Knob) -> bool:
     if judged.reason_of(refused.seq) is not None:
         return False
+    if refused.joins_wait_us is not None:
+        met, [t] = judged.before(refused.seq).us, judged.final_t(np.array([refused.seq], np.int64))
+        if met is not None and met > t + refused.joins_wait_us:
+            return False
     return all(_takes(judged, refused, judged.rules.windows[w], w) for w in knob.windows)
 
 

@@ -396,14 +396,16 @@ class Outcome:
         by_rules = self.judged.accepted if self.judged.by_rules is None else self.judged.by_rules
         return first_times(by_rules, self.judged.refused)
 
-    def state(self, windows: Sequence[WindowSpec] | None = None) -> State:
+    def state(self, windows: Sequence[WindowSpec] | None = None, *, all_joins: bool = False) -> State:
         """Return the whole state after the segment.
 
         Args:
             windows: The windows that are asked for, with the joins whose rows they take, and without the events held
                 for release; by default everything.
+            all_joins: Whether the other joins are asked for as well.
         """
         held, joins = (self.released.held, self.joins) if windows is None else (None, read_by(windows, self.joins))
+        joins = self.joins if all_joins else joins
         windows = self.windows if windows is None else windows
         events: dict[str, DataFrame] = {}
         for group in sharing(windows):

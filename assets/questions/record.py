@@ -381,8 +381,13 @@ class RecordQuestions:
         self, seq: int, letter: Row, missed: Sequence[Row], verdict: Reason | None
     ) -> tuple[dict[str, int], str | None]:
         spec, rules = self.log.workspace.spec, self.log.workspace.rules
+        overriding = [place for place, one in enumerate(spec.sources) if one.out_of_orderness_us is not None]
         if letter["reason"] == Reason.JOIN_CLOSED:
-            return self._allowed(_lateness_of_joins(spec, missed)), None
+            source = self.log.workspace.source_names.get(letter[c.SOURCE], letter[c.SOURCE])
+            waits = _waits_of_joins(spec, missed, source)
+            refused = Refusal(seq, Reason.JOIN_CLOSED, joins_wait_us=min(waits, default=None))
+            patience = admitted_by(self.log.known.times, rules, refused, overriding) if waits else {}
+            return self._allowed(_lateness_of_joins(spec, missed) | patience), None
         names = [window.name for window in spec.windows]
         closed = [
             names.index(one["window_name"])
@@ -402,7 +407,6 @@ class RecordQuestions:
             if window.kind == "session":
                 groups[place] = self.contents.of_group(window, group_of(self.contents, window, seq))
         refused = Refusal(seq, reason, closed if reason is Reason.WINDOW_CLOSED else (), groups)
-        overriding = [place for place, one in enumerate(spec.sources) if one.out_of_orderness_us is not None]
         found = admitted_by(self.log.known.times, rules, refused, overriding)
         return self._allowed(found), admitting_unit(self.log.known.times, rules, refused)
 
@@ -427,6 +431,16 @@ def _lateness_of_joins(spec: Spec, missed: Sequence[Row]) -> dict[str, int]:
         for place, join in enumerate(spec.joins)
         if more_us.get(join.name) is not None
     }
+
+
+def _waits_of_joins(spec: Spec, missed: Sequence[Row], source: str) -> list[int]:
+    """Return how far the watermark may be past a record of a source for each join that has refused it."""
+    refused = {letter["window_name"] for letter in missed}
+    return [
+        join.closes_after_us if source == join.left.source else join.useful_for_us
+        for join in spec.joins
+        if join.name in refused
+    ]
 
 
 def _outcome(refusal: Row | None, event: Row | None, adjusted_by: Sequence[str], *, is_released: bool) -> str:

@@ -5,11 +5,13 @@ another spec and comparing it with the tables (preview.py), what is printed (sim
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tidemark.assets.preview import RowChange, Stretch, WindowRows, letters_now, preview, rows_now
+from pyspark.sql import DataFrame
+
+from tidemark.assets.preview import RowChange, Stretch, TableRows, answers_now, letters_now, preview, rows_now
 from tidemark.assets.questions.simulation_text import text_of
 from tidemark.assets.spec_changes import changes_of_spec, ensure_one_file
 from tidemark.resources.workspace import SpecFile, Workspace
@@ -28,32 +30,44 @@ class Simulated:
         dead_letters: Numbers of dead letters by reason.
         windows: Numbers of rows by window, in comparison with the tables.
         notes: What to know of it, in sentences.
+        joins: Numbers of rows by join, in comparison with the tables.
     """
 
     settings: tuple[str, ...]
     dead_letters: Mapping[str, int]
-    windows: Mapping[str, WindowRows]
+    windows: Mapping[str, TableRows]
     notes: tuple[str, ...] = ()
+    joins: Mapping[str, TableRows] = field(default_factory=dict)
+
+    @property
+    def tables(self) -> Mapping[str, TableRows]:
+        """The rows of all windows and joins; no window has the name of a join."""
+        return {**self.windows, **self.joins}
 
     @property
     def changed(self) -> int:
-        """Rows of all windows that would be new, gone or other."""
-        return sum(rows.changed for rows in self.windows.values())
+        """Rows of all windows and joins that would be new, gone or other."""
+        return sum(rows.changed for rows in self.tables.values())
 
     def to_dict(self) -> dict[str, Any]:
         """Return one element of what `tidemark simulate --json` prints."""
         return {
             "set": list(self.settings),
             "dead_letters": dict(self.dead_letters),
-            "windows": {
-                name: {"rows": one.after, "new": one.new, "gone": one.gone, "changed": one.other}
-                for name, one in self.windows.items()
-            },
+            "windows": _rows_as_dict(self.windows),
+            "joins": _rows_as_dict(self.joins),
             "largest": {
-                name: [_change_as_dict(row) for row in one.rows] for name, one in self.windows.items() if one.rows
+                name: [_change_as_dict(row) for row in one.rows] for name, one in self.tables.items() if one.rows
             },
             "notes": list(self.notes),
         }
+
+
+def _rows_as_dict(rows: Mapping[str, TableRows]) -> dict[str, Any]:
+    return {
+        name: {"rows": one.after, "new": one.new, "gone": one.gone, "changed": one.other}
+        for name, one in rows.items()
+    }
 
 
 def _change_as_dict(row: RowChange) -> dict[str, Any]:
@@ -129,23 +143,30 @@ def simulation_of(workspace: Workspace, settings: Sequence[Setting], within: Str
 
 
 def _today(workspace: Workspace, within: Stretch) -> Simulated:
-    rows = {}
-    for window in workspace.spec.windows:
-        found = rows_now(workspace, window, within)
-        count = 0 if found is None else found.count()
-        rows[window.name] = WindowRows(window.name, count, count, 0, 0, 0, 0, {})
+    windows = [_as_it_is(window.name, rows_now(workspace, window, within)) for window in workspace.spec.windows]
+    joins = [_as_it_is(join.name, answers_now(workspace, join, within)) for join in workspace.spec.joins]
     changes = changes_of_spec(workspace)
     keys = ", ".join(f"`{change.path}`" for change in changes)
     note = f"the tables were made with another spec; changed since: {keys}. Settings are added to the spec as it is"
-    return Simulated((), letters_now(workspace, within), rows, (note,) if changes else ())
+    notes = (note,) if changes else ()
+    return Simulated((), letters_now(workspace, within), _by_name(windows), notes, _by_name(joins))
+
+
+def _as_it_is(name: str, rows: DataFrame | None) -> TableRows:
+    count = 0 if rows is None else rows.count()
+    return TableRows(name, count, count, 0, 0, 0, 0, {})
+
+
+def _by_name(tables: Iterable[TableRows]) -> dict[str, TableRows]:
+    return {table.name: table for table in tables}
 
 
 def _simulated(workspace: Workspace, setting: Setting, within: Stretch) -> Simulated:
     workspace.tell(f"simulating {' '.join(setting.overrides)}")
     found = preview(replace(workspace, file=setting.file), Scope.ALL, within)
-    by_name = {one.name: one for one in found.windows}
     letters = {reason: after for reason, (_, after) in found.letters.items() if after}
-    return Simulated(setting.overrides, letters, by_name, tuple(_notes(workspace.spec, setting)))
+    notes = tuple(_notes(workspace.spec, setting))
+    return Simulated(setting.overrides, letters, _by_name(found.windows), notes, _by_name(found.joins))
 
 
 def _changes(spec: Spec, other: Spec) -> list[Change]:
@@ -158,8 +179,6 @@ def _notes(spec: Spec, setting: Setting) -> list[str]:
         return ["changes nothing: the spec says so already"]
     if not any(change.past for change in changes):
         return ["changes no result: it only says how a run works"]
-    if spec.joins or setting.file.spec.joins:
-        return ["rows of joins may change too: only `tidemark rebuild` with the changed spec shows them"]
     return []
 
 

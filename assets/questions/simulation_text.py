@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.assets.preview import RowChange
 from tidemark.assets.questions.words import aligned
+from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ
 
 if TYPE_CHECKING:
     from tidemark.assets.questions.simulation import Simulated, Simulation
@@ -44,8 +45,8 @@ def _numbers(simulation: "Simulation") -> Iterator[str]:
     reasons = sorted({reason for _, one in each for reason in one.dead_letters})
     rows = [("dead letters", *(f"{sum(one.dead_letters.values()):,}" for _, one in each))]
     rows += [(f"  {reason}", *(f"{one.dead_letters.get(reason, 0):,}" for _, one in each)) for reason in reasons]
-    for name in dict.fromkeys(name for _, one in each for name in one.windows):
-        found = [one.windows.get(name) for _, one in each]
+    for name in dict.fromkeys(name for _, one in each for name in one.tables):
+        found = [one.tables.get(name) for _, one in each]
         rows.append((f"rows of {name}", *("" if one is None else f"{one.after:,}" for one in found)))
         for what, of in (("new", "new"), ("gone", "gone"), ("changed", "other")):
             counts = ["" if one is None else f"{getattr(one, of):,}" for one in found[1:]]
@@ -58,15 +59,16 @@ def _notes(simulation: "Simulation") -> Iterator[str]:
     for label, one in _labelled(simulation):
         for note in one.notes:
             yield f"{label}: {note}"
-        back = {name: found.reopened for name, found in one.windows.items() if found.reopened}
+        back = {name: found.reopened for name, found in one.tables.items() if found.reopened}
         for name, count in back.items():
             rows = f"{count:,} rows of {name} that were published"
-            yield f"{label}: {rows} would not be final until their windows close"
+            what = "events" if name in one.joins else "windows"
+            yield f"{label}: {rows} would not be final until their {what} close"
 
 
 def _largest(label: str, one: "Simulated") -> Iterator[str]:
-    """Yield the rows of each window that would change most."""
-    found = [rows for rows in one.windows.values() if rows.rows]
+    """Yield the rows of each window and join that would change most."""
+    found = [rows for rows in one.tables.values() if rows.rows]
     if not found:
         if not one.notes:
             yield f"{label}: no result would change"
@@ -79,18 +81,24 @@ def _largest(label: str, one: "Simulated") -> Iterator[str]:
 
 
 def _change(row: RowChange) -> str:
-    key = dict(row.key)
-    start = str(key.pop("window_start", "")).replace("T", " ").replace(".000Z", "")
-    key.pop("window_end", None)
-    group = ", ".join(f"{name} {_value(value)}" for name, value in key.items())
-    whose = f"{start} {group}".strip()
+    whose = _whose(row.key)
     if row.before is None:
         return f"{whose}: new, {_values(row.after or {})}"
     if row.after is None:
         return f"{whose}: gone, it was {_values(row.before)}"
     each = [name for name in dict.fromkeys([*row.before, *row.after]) if not name.startswith("_")]
     names = [name for name in each if row.before.get(name) != row.after.get(name)]
+    names = names or [RIGHT_SEQ]  # a partner in a join that has the same values
     return f"{whose}: {', '.join(f'{n} {_value(row.before.get(n))} → {_value(row.after.get(n))}' for n in names)}"
+
+
+def _whose(key: Mapping[str, Any]) -> str:
+    """Return the window and group of a row; of a row of a join its event, or both events of a pair."""
+    if "window_start" not in key:
+        return " and ".join(f"event {key[seq]:,}" for seq in (LEFT_SEQ, RIGHT_SEQ) if key.get(seq) is not None)
+    group = {name: value for name, value in key.items() if name not in ("window_start", "window_end")}
+    start = str(key["window_start"]).replace("T", " ").replace(".000Z", "")
+    return f"{start} {', '.join(f'{name} {_value(value)}' for name, value in group.items())}".strip()
 
 
 def _values(values: Mapping[str, Any]) -> str:

@@ -280,7 +280,7 @@ def revised_rows(shadow: Shadow, plan: Plan, window: WindowSpec) -> Revised | No
     """
     workspace, table = shadow.workspace, tables.window_table(window.name)
     old, new = workspace.read_base(table), shadow.tables.read_base(table)
-    changed = computed(differing(old, new, window))
+    changed = computed(differing(old, new, window.key_columns))
     if changed.isEmpty():
         return None
     again = f"{OLD}._is_final AND {NEW}._is_final" if not window.history else "false"

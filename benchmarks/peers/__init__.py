@@ -1,4 +1,4 @@
-"""Other systems that do the same job: events in files to one table of windows, from cold.
+"""Other systems that do the same job: events in files to one table of windows, or of joined events, from cold.
 
 Here: which there are and how each is started. Each is a script of its own, which shares no code with the others.
 Not here: how they are installed (setup.sh); what is measured on them.
@@ -49,6 +49,8 @@ DUCKDB = Peer("DuckDB", "in_duckdb.py", "duckdb")
 POLARS = Peer("Polars", "in_polars.py", "polars")
 OTHERS = (FLINK, DUCKDB, POLARS)
 """Peers that have an environment of their own."""
+AS_OF = (Peer("DuckDB", "as_of_in_duckdb.py", "duckdb"), Peer("Polars", "as_of_in_polars.py", "polars"))
+"""Peers that join two folders of files, `left` and `right`, as of the time of the left one."""
 
 
 def versions() -> dict[str, str]:

@@ -26,7 +26,7 @@ from tidemark.pipelines.command_line import (
 from tidemark.timeops.printable import json_line, plural
 
 if TYPE_CHECKING:
-    from tidemark.assets.preview import WindowRows
+    from tidemark.assets.preview import TableRows
     from tidemark.assets.spec_plan import SpecPlan
     from tidemark.assets.work import Work
     from tidemark.resources.places.place import Place
@@ -167,25 +167,28 @@ def _show_differences(found: "SpecPlan") -> None:
 
     assert found.differs is not None  # the caller has looked
     letters = {reason: pair for reason, pair in found.differs.letters.items() if pair[0] != pair[1]}
-    changed = [one for one in found.differs.windows if one.changed or one.reopened]
+    parts = (("windows", found.differs.windows), ("joins", found.differs.joins))
+    changed = [(folder, one) for folder, rows in parts for one in rows if one.changed or one.reopened]
     put("\nIf the whole log were judged by this spec:")
     if not letters and not changed:
-        put("  no row of a window and no dead letter would change")
+        of_join = " or a join" if found.differs.joins else ""
+        put(f"  no row of a window{of_join} and no dead letter would change")
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("", "now", "then", "new", "gone", "other"):
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
     for reason, (before, after) in sorted(letters.items(), key=lambda one: -abs(one[1][0] - one[1][1])):
         table.add_row(Text(f"dead letters {reason}"), f"{before:,}", f"{after:,}", "", "", "")
-    for one in changed:
+    for folder, one in changed:
         numbers = (one.before, one.after, one.new, one.gone, one.other)
-        table.add_row(Text(f"rows of windows/{one.name}"), *[f"{number:,}" for number in numbers])
+        table.add_row(Text(f"rows of {folder}/{one.name}"), *[f"{number:,}" for number in numbers])
     console().print(table)
-    for one in changed:
-        put(f"  {one.name}: {_most(one)}")
+    for folder, one in changed:
+        put(f"  {one.name}: {_most(one, 'window' if folder == 'windows' else 'hour')}")
         if one.reopened:
             were = "was published and would be" if one.reopened == 1 else "were published and would be"
-            put(f"  {one.name}: {plural(one.reopened, 'row')} {were} taken back until the window closes")
+            until = "the window closes" if folder == "windows" else "the event closes"
+            put(f"  {one.name}: {plural(one.reopened, 'row')} {were} taken back until {until}")
 
 
 def _show_corrected(found: "SpecPlan") -> None:
@@ -197,10 +200,10 @@ def _show_corrected(found: "SpecPlan") -> None:
             put(line)
 
 
-def _most(one: "WindowRows") -> str:
-    """Return the windows with the most rows that would change, in words."""
+def _most(one: "TableRows", of: str) -> str:
+    """Return the windows, or the hours of a join, with the most rows that would change, in words."""
     shown = list(one.largest.items())[:3]
-    return "most in " + ", ".join(f"the window of {start} UTC ({count:,})" for start, count in shown)
+    return "most in " + ", ".join(f"the {of} of {start} UTC ({count:,})" for start, count in shown)
 
 
 def _what_to_do(file: "SpecFile", found: "SpecPlan") -> "Iterator[str]":

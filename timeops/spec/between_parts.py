@@ -42,7 +42,9 @@ def join_problems(
     seen = {window.name.lower(): "window" for window in windows.values()}
     of_sources = {source.name: source.columns_in_tables for source in sources}
     for position, join in joins.items():
-        columns = {**of_sources, **({join.right.name: [*join.right.column_names]} if join.has_table else {})}
+        # What a table has may not be known yet: then it has what the join asks for.
+        of_right = join.right.column_names if join.right.ddl is not None else join.on
+        columns = {**of_sources, **({join.right.name: [*of_right]} if join.has_table else {})}
         at: Path = ("joins", position)
         if (other := seen.get(join.name.lower())) is not None:
             expected = "names of joins and windows that differ in more than case"

@@ -5,11 +5,11 @@ they ask of sources and of `time` (pipeline.py), the answers themselves (joins/)
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from tidemark.timeops.durations import micros
 from tidemark.timeops.problems import Problem, did_you_mean, misfit, raise_any
@@ -57,9 +57,11 @@ class RightSide(SpecModel):
     columns: Text | None = Field(
         default=None,
         alias="schema",
-        description="Of a table its columns as Spark DDL; other columns are left out.",
+        description="Of a table its columns as Spark DDL; other columns are left out. Default, of a Delta table and "
+        "a parquet file: the columns that it has when the first batch has it.",
         json_schema_extra={"since": "0.2.0"},
     )
+    _there: str | None = PrivateAttr(default=None)
 
     @property
     def name(self) -> str:
@@ -67,9 +69,34 @@ class RightSide(SpecModel):
         return self.source or f"table {self.table}"
 
     @property
+    def table_format(self) -> Literal["csv", "parquet", "delta"]:
+        """The format of a table, by the end of its name."""
+        suffix = (self.table or "").rstrip("/").rpartition(".")[2].lower()
+        return "csv" if suffix == "csv" else "parquet" if suffix == "parquet" else "delta"
+
+    @property
+    def takes_all_columns(self) -> bool:
+        """True if the side is a table of which `schema` does not say what is read."""
+        return self.table is not None and self.columns is None
+
+    @property
+    def ddl(self) -> str | None:
+        """The columns of a table as Spark DDL; None as long as neither `schema` nor the table has been asked."""
+        return self.columns or self._there
+
+    @property
     def column_names(self) -> tuple[str, ...]:
-        """The columns of a table."""
-        return tuple(columns_in_tables(self.columns or "", {}))
+        """The columns of a table, as far as they are known."""
+        return tuple(columns_in_tables(self.ddl or "", {}))
+
+    def with_columns_there(self, ddl: str) -> "RightSide":
+        """Return the side with the columns, as Spark DDL, that its table has where `schema` says nothing.
+
+        They are apart from the keys of the spec: a table with another column makes no other spec.
+        """
+        side = self.model_copy()
+        side._there = ddl
+        return side
 
     @model_validator(mode="after")
     def _together(self) -> "RightSide":
@@ -78,19 +105,30 @@ class RightSide(SpecModel):
 
     def _problems(self) -> Iterable[Problem]:
         if (self.source is None) == (self.table is None):
-            expected = "`source`, or `table` with `valid_from` and `schema`"
+            expected = "`source`, or `table` with `valid_from`"
             yield Problem("found both" if self.source else "the key is missing", expected=expected, at=("source",))
         for key, value in (("valid_from", self.valid_from), ("schema", self.columns)):
             if self.source is not None and self.table is None and value is not None:
                 yield Problem(f"`{key}` has no effect next to `source`", remedy="leave it out", at=(key,))
-            elif self.table is not None and value is None:
-                yield Problem("the key is missing", expected="it: the side is a table", at=(key,))
-        if self.table is not None and self.columns is not None:
-            problems = schema_problems(self.columns, {})
-            yield from problems
-            if not problems and self.valid_from is not None and self.valid_from not in self.column_names:
-                fault = f"`{self.valid_from}` is not a column of `schema`"
-                yield Problem(fault, remedy=did_you_mean(self.valid_from, self.column_names), at=("valid_from",))
+        if self.table is not None and self.valid_from is None:
+            yield Problem("the key is missing", expected="it: the side is a table", at=("valid_from",))
+        if self.takes_all_columns and self.table_format == "csv":
+            expected = "the columns as Spark DDL: a csv file does not say what is a time or a number"
+            yield Problem("the key is missing", expected=expected, at=("schema",))
+        yield from self.column_problems()
+
+    def column_problems(self) -> Iterable[Problem]:
+        """Find what is wrong with the columns of a table, as far as they are known."""
+        if self.table is None or self.ddl is None:
+            return
+        problems = schema_problems(self.ddl, {})
+        if self.columns is None:
+            remedy = "name the columns that the join reads in `schema`"
+            problems = [replace(problem, remedy=remedy, at=("table",)) for problem in problems]
+        yield from problems
+        if not problems and self.valid_from is not None and self.valid_from not in self.column_names:
+            fault = f"`{self.valid_from}` is not a column of {'`schema`' if self.columns else 'the table'}"
+            yield Problem(fault, remedy=did_you_mean(self.valid_from, self.column_names), at=("valid_from",))
 
 
 class JoinSpec(SpecModel):
@@ -220,6 +258,11 @@ class JoinSpec(SpecModel):
     def is_inner(self) -> bool:
         """True if each row has an event of both sides."""
         return self.how == "inner"
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns that name a row of its table: an event of the left side, or a pair with null for nothing."""
+        return (LEFT_SEQ, RIGHT_SEQ) if self.is_interval else (LEFT_SEQ,)
 
     @property
     def sources(self) -> tuple[str, str]:

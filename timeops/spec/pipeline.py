@@ -410,20 +410,44 @@ class Spec(SpecModel):
 
     @model_validator(mode="after")
     def _together(self) -> "Spec":
-        keys = self.model_fields_set
-        raise_any(
-            rules_between_parts(
-                sources=self.sources,
-                time=self.time,
-                windows=dict(enumerate(self.windows)),
-                has_windows=bool(self.windows),
-                joins=dict(enumerate(self.joins)),
-                outputs=self.outputs,
-                has_partitions="partitions" in keys,
-                has_schedule="schedule" in keys,
-            )
-        )
+        raise_any(self._problems_between_parts())
         return self
+
+    def _problems_between_parts(self) -> list[Problem]:
+        keys = self.model_fields_set
+        return rules_between_parts(
+            sources=self.sources,
+            time=self.time,
+            windows=dict(enumerate(self.windows)),
+            has_windows=bool(self.windows),
+            joins=dict(enumerate(self.joins)),
+            outputs=self.outputs,
+            has_partitions="partitions" in keys,
+            has_schedule="schedule" in keys,
+        )
+
+    def with_columns_of_tables(self, there: Mapping[str, str]) -> "Spec":
+        """Return the spec with the columns, as Spark DDL, of tables on the right side of joins, by the join.
+
+        Where `schema` has them these count. What is wrong with the spec then, `problems_of_tables` says.
+        """
+        joins = [
+            join.model_copy(update={"right": join.right.with_columns_there(there[join.name])})
+            if join.right.takes_all_columns and join.name in there
+            else join
+            for join in self.joins
+        ]
+        return self.model_copy(update={"joins": tuple(joins)})
+
+    def problems_of_tables(self) -> list[Problem]:
+        """Return what is wrong with the columns that `with_columns_of_tables` has added."""
+        of_tables = [
+            replace(problem, at=("joins", place, "right", *problem.at))
+            for place, join in enumerate(self.joins)
+            if join.right.takes_all_columns
+            for problem in join.right.column_problems()
+        ]
+        return of_tables or self._problems_between_parts()
 
     @property
     def uses_splits(self) -> bool:

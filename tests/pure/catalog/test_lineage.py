@@ -318,3 +318,48 @@ def test_a_warehouse_in_a_store_is_compared_as_the_place_that_it_is(tmp_path: Pa
         shown(tmp_path, {name: source})
         files.append(read_spec(tmp_path / f"{name}.yaml"))
     assert deps_of(asset_specs(files, place_of("s3://lake/wh")), "q") == ["p/windows/w"]
+
+
+def joined(right: str) -> str:
+    """Return a pipeline with a join of its source with a table."""
+    return (
+        f"sources: [{FILES.replace('{', '{name: s, ', 1)}]\ntime: {{timestamp_by: at}}\n"
+        "automation_condition: eager\n"
+        f"joins: [{{name: j, kind: as_of, left: {{source: s}}, on: [k], right: {right}}}]\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "upstream", "kinds"),
+    [
+        ("rates.csv", "file{here}/rates.csv", {"csv"}),
+        ("rates", "file{here}/rates", {"delta"}),
+        ("s3a://lake/rates.parquet", "s3/lake/rates.parquet", {"parquet", "s3"}),
+        ("warehouse/p/windows/w", "p/windows/w", None),
+        ("warehouse/q/joins/j", "file{here}/warehouse/q/joins/j", {"delta"}),
+    ],
+)
+def test_a_table_on_the_right_side_of_a_join_is_upstream_of_the_join_alone(
+    tmp_path: Path, path: str, upstream: str, kinds: set[str] | None
+) -> None:
+    right = f"{{table: '{path}', valid_from: since, schema: 'k STRING, since TIMESTAMP, n INT'}}"
+    found = shown(tmp_path, {"q": joined(right), "p": FILES})
+    [(_, assets)] = [one for one in found.pipelines if one[0].spec.name == "q"]
+    expected = upstream.format(here=tmp_path)
+    assert deps_of(found, "q") == [f"file{tmp_path}/in"]
+    of_join = {dep.asset_key.to_user_string(): dep for dep in assets["joins/j"].deps}
+    assert [*of_join] == ["q/ordered_events", expected]
+    assert isinstance(of_join[expected].partition_mapping, dg.AllPartitionMapping)
+    assert lineage_of(found, "q", "joins/j")["n"] == [f"{expected}.n"]
+    assert lineage_of(found, "q", "joins/j")["at"] != []
+    places = {one.key.to_user_string(): one.kinds for one in found.places}
+    assert places.get(expected) == kinds
+    on_update = repr(assets["joins/j"].automation_condition)
+    assert repr(of_join[expected].asset_key) in on_update, "it is ignored: a new version of the table starts no run"
+    assert repr(of_join[expected].asset_key) not in repr(assets["raw_events"].automation_condition)
+
+
+def test_a_pipeline_that_reads_the_rows_of_a_join_is_downstream_of_it(tmp_path: Path) -> None:
+    right = "{table: rates, valid_from: since, schema: 'k STRING, since TIMESTAMP'}"
+    found = shown(tmp_path, {"p": table("warehouse/q/joins/j"), "q": joined(right)})
+    assert deps_of(found, "p") == ["q/joins/j"]

@@ -12,13 +12,13 @@ from syrupy.assertion import SnapshotAssertion
 import tidemark as tm
 from tests.pure.letter.test_losses import TIMED, shop, tills
 from tests.pure.report.shop import WINDOWS, Shop
-from tidemark.assets.preview import RowChange, Stretch, WindowRows
+from tidemark.assets.preview import RowChange, Stretch, TableRows
 from tidemark.assets.questions.simulation import Setting, Simulated, Simulation, simulation_of
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.questions import settings_with, stretch_of
 from tidemark.timeops.errors import SpecError, TidemarkError
 
-TODAY = Simulated((), {"out_of_order": 40, "early": 2}, {"by_hour": WindowRows("by_hour", 9, 9, 0, 0, 0, 0, {})})
+TODAY = Simulated((), {"out_of_order": 40, "early": 2}, {"by_hour": TableRows("by_hour", 9, 9, 0, 0, 0, 0, {})})
 CHANGES = (
     RowChange({"window_start": "2026-01-03T07:00:00.000Z", "net": "alp"}, {"n": 2}, {"n": 5, "_x": 1}, 3.0),
     RowChange({"window_start": "2026-01-03T08:00:00.000Z", "net": "isl"}, {"n": 1, "top": 1.25}, None, 1.0),
@@ -27,7 +27,7 @@ CHANGES = (
 WIDER = Simulated(
     ("time.out_of_orderness=20s",),
     {"out_of_order": 3, "early": 2},
-    {"by_hour": WindowRows("by_hour", 9, 9, 1, 1, 1, 2, {}, CHANGES)},
+    {"by_hour": TableRows("by_hour", 9, 9, 1, 1, 1, 2, {}, CHANGES)},
 )
 SAME = Simulated(("owners=[team:a]",), TODAY.dead_letters, TODAY.windows, ("changes nothing: the spec says so",))
 

@@ -1,13 +1,19 @@
 """The keys of joins: what is refused, with whole messages in __snapshots__, and what they mean."""
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
+from deltalake import write_deltalake
 from syrupy.assertion import SnapshotAssertion
 
 from tests.pure.spec.specs import changed, message, parse, schema_accepts, two_sources
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.timeops.errors import SpecError
 from tidemark.timeops.spec import parse_spec
 from tidemark.timeops.spec.changes import Meaning, changes_between
 from tidemark.timeops.spec.scope import Scope
@@ -95,6 +101,45 @@ def test_a_join_that_cannot_be_is_refused_with_key_and_reason(wrong: str, snapsh
     text = message(WRONG[wrong])
     assert "problems:" not in text, "one mistake is one problem"
     assert text == snapshot
+
+
+def written(folder: Path, **columns: pa.Array) -> Path:
+    """Write a spec whose join reads all columns of `rates.parquet`, and that file."""
+    pq.write_table(pa.table(columns), folder / "rates.parquet")
+    path = folder / "small.yaml"
+    path.write_text(yaml.safe_dump(tabled(table="rates.parquet", schema=None)))
+    return path
+
+
+SINCE = pa.array([0], pa.timestamp("us", "UTC"))
+
+
+def test_a_table_without_schema_has_the_columns_that_are_there_and_they_change_no_spec(tmp_path: Path) -> None:
+    path = written(tmp_path, since=SINCE, x=["a"], rate=pa.array([1], pa.int32()), _batch_id=[1])
+    spec = read_spec(path).spec
+    assert spec.joins[0].right.ddl == "`since` timestamp, `x` string, `rate` int"
+    assert spec.join_columns["j"].names == ("t", "x", "since", "right_x", "rate")
+    before = spec.fingerprint()
+    written(tmp_path, since=SINCE, x=["a"])
+    smaller = read_spec(path).spec
+    assert (smaller.joins[0].right.column_names, smaller.fingerprint()) == (("since", "x"), before)
+    write_deltalake(str(tmp_path / "rates"), pa.table({"x": ["a"], "since": SINCE, "n": [[1]]}))
+    path.write_text(path.read_text().replace("rates.parquet", "rates"))
+    assert read_spec(path).spec.joins[0].right.ddl == "`x` string, `since` timestamp, `n` array<bigint>"
+
+
+def test_the_columns_of_a_table_without_schema_are_judged_as_far_as_they_are_known(tmp_path: Path) -> None:
+    path = written(tmp_path, sinc=SINCE, x=["a"])
+    with pytest.raises(SpecError, match="`since` is not a column of the table"):
+        read_spec(path)
+    written(tmp_path, since=SINCE, y=["a"])
+    with pytest.raises(SpecError, match="the table has no column `x`"):
+        read_spec(path)
+    written(tmp_path, since=SINCE, x=["a"], **{"of day": ["a"]})
+    with pytest.raises(SpecError, match="name the columns that the join reads in `schema`"):
+        read_spec(path)
+    (tmp_path / "rates.parquet").unlink()
+    assert read_spec(path).spec.joins[0].right.ddl is None, "the first batch says what is missing"
 
 
 def test_the_key_on_needs_no_quotes_although_yaml_reads_it_as_true() -> None:

@@ -131,6 +131,7 @@ def assert_explained(made: Made, letters: list[dict[str, Any]]) -> None:
         assert (found["side"], found["outcome"]) == (side, "missed")
         lateness = parse_duration(answer["admitted_by"]["joins[0].allowed_lateness"])
         assert lateness == timedelta(seconds=2, microseconds=letter["lateness_us"])
+        assert parse_duration(answer["admitted_by"]["time.out_of_orderness"]) > timedelta(seconds=1)
     rows = table(made[1].warehouse, made[0].spec, "joins/priced")
     for row in [next(row for row in rows if row["_is_final"] and row["_right_seq"] is not None), rows[-1]]:
         seq, of = row["_left_seq"], row["_right_seq"]

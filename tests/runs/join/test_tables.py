@@ -30,6 +30,8 @@ windows:
   - {{name: sums, kind: tumbling, size: 10 minutes, from: valued, aggregates: {{n: count(*), worth: sum(n * rate)}}}}
 """
 
+ALL_COLUMNS = SPEC.replace(', schema: "k STRING, since TIMESTAMP, rate DECIMAL(9, 2)"', "")
+
 FIRST = {("A", "09:00"): "1.00", ("A", "09:10"): "2.00", ("B", "09:00"): "5.00"}
 SECOND = {**FIRST, ("A", "09:00"): "1.50", ("A", "09:15"): "3.00"}
 ANSWERS = {"09:05": "1.00", "09:12": "2.00", "09:20": "3.00", "09:25": "3.00", "09:30": "5.00", "09:31": None}
@@ -80,8 +82,8 @@ def plans(made: Made) -> list[dict[str, Any]]:
 def test_each_batch_has_the_table_as_it_was_and_a_rebuild_has_it_again(
     spark: SparkSession, tmp_path: Path, name: str
 ) -> None:
-    place = tmp_path / name
-    made = written(tmp_path, "valued", SPEC.format(path=name))
+    place, spec = tmp_path / name, SPEC.format(path=name)
+    made = written(tmp_path, "valued", ALL_COLUMNS.format(path=name) if name == "rates" else spec)
     write(place, FIRST)
     trade(tmp_path / "in", "a", ("09:05", "A"), ("09:12", "A"), ("09:20", "A"))
     with DagsterInstance.ephemeral() as instance:
@@ -108,6 +110,42 @@ def test_each_batch_has_the_table_as_it_was_and_a_rebuild_has_it_again(
         "09:20": Decimal("60.00"),
         "09:30": Decimal("50.00"),
     }
+
+
+@pytest.mark.long
+def test_the_columns_of_a_table_without_schema_are_the_ones_of_the_first_batch(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    place = tmp_path / "rates.parquet"
+    made = written(tmp_path, "valued", ALL_COLUMNS.format(path=place.name))
+    trade(tmp_path / "in", "a", ("09:05", "A"))
+    gone = asked(made, "run")
+    assert gone.exit_code == 1
+    assert "Join valued: the table on its right side cannot be read" in gone.output
+    write(place, FIRST)
+    made = written(tmp_path, "valued", ALL_COLUMNS.format(path=place.name))
+    assert asked(made, "run").exit_code == 0
+
+    def columns() -> list[str]:
+        of_join = table(made[1].warehouse, made[0].spec, "joins/valued")[0]
+        return [name for name in of_join if not name.startswith("_")]
+
+    assert columns() == ["at", "k", "n", "rate", "right_k", "since", "note"]
+    more = pq.read_table(place)
+    pq.write_table(more.append_column("more", pa.array(range(len(more)))), place)
+    trade(tmp_path / "in", "b", ("09:12", "A"))
+    assert asked(made, "run").exit_code == 0
+    assert asked(made, "status", "--check").exit_code == 0
+    done = rebuild(made)
+    assert done.exit_code == 0, done.output
+    assert columns() == ["at", "k", "n", "rate", "right_k", "since", "note"]
+    assert answers(made) == {"09:05": "1.00", "09:12": "2.00"}
+    pq.write_table(more.drop_columns(["note"]), place)
+    trade(tmp_path / "in", "c", ("09:20", "A"))
+    lost = asked(made, "run")
+    assert lost.exit_code == 1
+    assert "has no column `note`" in lost.output
+    assert "the columns that the table had when the first batch had it" in lost.output
 
 
 @pytest.mark.long
