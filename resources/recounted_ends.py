@@ -50,8 +50,8 @@ class EndsOfWindow:
         grid: Offset, size, how far apart starts are and how far apart ends are, microseconds.
         local: The windows of a wall clock.
         after_event_us: Windows end this long after an event, and are not on a grid.
-        own_gap: SQL, which never fails, of the INTERVAL DAY TO SECOND after which the window of each event ends, where
-            each says so itself: none where it is null, not above zero, or longer than `after_event_us`.
+        own_gap: SQL, which never fails, of the INTERVAL DAY TO SECOND after which the window of each event ends; for
+            none where it is null, not above zero, or longer than `after_event_us`. None where all have one length.
     """
 
     allowed_lateness_us: int

@@ -24,8 +24,8 @@ def results_over(
 ) -> tuple[list[WindowResult], list[int]]:
     """Return the results of a window over those of `source`, and the position of the item that made each.
 
-    `events` are those of all results in it; it holds the ones that it takes. `gap_of` says how long a result keeps its
-    session open; None where all do so equally long.
+    `events` are those of all results in it; it holds the ones that it takes. `gap_of` says how long a result keeps
+    its session open; None where all do so equally long.
     """
     of_groups: dict[tuple[str, Group], list[tuple[WindowResult, int]]] = {}
     results = zip(outcome.windows[source], outcome.given[source], strict=True)

@@ -1,7 +1,6 @@
 """Sessions whose events each say their own gap: equal to the oracle in every mode, wherever a log is cut.
 
-The gap goes by the value of an event: none of 0, so that windows refuse it, and of others from 2 to 10 times as long as
-of the shortest.
+The gap goes by the value of an event: windows refuse value 0, and the longest gap is five times the shortest.
 """
 
 from collections.abc import Sequence

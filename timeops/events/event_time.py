@@ -204,7 +204,9 @@ def length_problem(kind: DataType, expression: str) -> Problem | None:
         return None
     remedy = "write lengths as `INTERVAL 30 MINUTES` or `INTERVAL '1:30' HOUR TO MINUTE`"
     if isinstance(kind, NumericType):
-        remedy = f"name its unit: make_dt_interval(0, 0, {expression}) for minutes, (0, 0, 0, {expression}) for seconds"
+        remedy = (
+            f"name its unit: make_dt_interval(0, 0, {expression}) for minutes, (0, 0, 0, {expression}) for seconds"
+        )
     return Problem(
         f"`{expression}` has the type {kind.simpleString().upper()}, which is not a length of time",
         expected="an INTERVAL DAY TO SECOND",

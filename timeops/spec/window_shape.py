@@ -99,8 +99,10 @@ WindowSize = Annotated[
 """Length of a window: a duration, or a month of the calendar."""
 
 
-_EITHER_CASE = "".join(f"[{letter}{letter.lower()}]" for letter in "CASE") + "|" + "".join(
-    f"[{letter}{letter.lower()}]" for letter in "INTERVAL"
+_EITHER_CASE = (
+    "".join(f"[{letter}{letter.lower()}]" for letter in "CASE")
+    + "|"
+    + "".join(f"[{letter}{letter.lower()}]" for letter in "INTERVAL")
 )
 _SQL = rf"[(]|\b(?:{_EITHER_CASE})\b|^ *(?!P[0-9T])[A-Za-z_`][A-Za-z0-9_`]* *$"
 """The texts that are an expression and not a length: with a bracket, CASE or INTERVAL, or the name of a column."""

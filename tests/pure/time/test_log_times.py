@@ -236,7 +236,8 @@ def test_with_that_lateness_a_window_takes_the_event_and_with_one_microsecond_le
         logs = [stretched(log, by) for log in generate(rng.getrandbits(32), 12)]
         for log in logs:
             times = log_times(log, is_cut=False, windows=one.windows)
-            refused_by = {letter.seq: letter.reason for letter in expected(log, one).dead_letters if letter.window_name}
+            of_window = [letter for letter in expected(log, one).dead_letters if letter.window_name]
+            refused_by = {letter.seq: letter.reason for letter in of_window}
             letters = {seq for seq, reason in refused_by.items() if reason == "window_closed"}
             accepted = np.array(
                 [

@@ -166,7 +166,8 @@ def assert_equal(log: Log, one: Setting, w: WindowSpec, parts: Sequence[int | No
     records = [record_of(event, log) for event in log.events]
     shape = shape_of(w)
     expected = oracle.run(list(controlled(whole, records, flush=flush)), rules, [shape])
-    gaps = {e.seq: own_gap(e.value, w.reach_us) if w.gap_by else 0 if w.kind != "session" else w.gap_us for e in log.events}
+    one_gap = w.gap_us if w.kind == "session" and not w.gap_by else None
+    gaps = {event.seq: one_gap or own_gap(event.value, w.reach_us if w.gap_by else 30) for event in log.events}
     accepted = {e.seq: (e.timestamp_us, met(e)) for e in (*expected.ordered, *expected.held)}
     late = {letter.seq for letter in expected.dead_letters if letter.stage == "window"}
     policies, place, state, done = TimePolicies(rules, Counts()), LogPlace(), STATE.empty_table(), 0
