@@ -340,8 +340,8 @@ def _may_overlap(window: WindowSpec) -> str:
     An event that comes more than the allowed lateness behind the watermark joins the open session within its gap.
     That may extend the session over events of one that had closed before, or over a refused event: by their times
     these are in it as well. A session that had closed by then ends at the earliest a gap after the session's start,
-    or right there where each event has its own gap.
-    Across timelines no table says which of several windows an event has missed.
+    or right there where each event has its own gap. Across timelines no table says which of several windows an event
+    has missed.
     """
     if window.across and window.input is None and window.overlaps:
         return "true"

@@ -204,9 +204,8 @@ def length_problem(kind: DataType, expression: str) -> Problem | None:
         return None
     remedy = "write lengths as `INTERVAL 30 MINUTES` or `INTERVAL '1:30' HOUR TO MINUTE`"
     if isinstance(kind, NumericType):
-        remedy = (
-            f"name its unit: make_dt_interval(0, 0, {expression}) for minutes, (0, 0, 0, {expression}) for seconds"
-        )
+        seconds = f"make_dt_interval(0, 0, 0, {expression})"
+        remedy = f"name its unit: {seconds} for seconds, make_dt_interval(0, 0, {expression}) for minutes"
     return Problem(
         f"`{expression}` has the type {kind.simpleString().upper()}, which is not a length of time",
         expected="an INTERVAL DAY TO SECOND",

@@ -99,12 +99,8 @@ WindowSize = Annotated[
 """Length of a window: a duration, or a month of the calendar."""
 
 
-_EITHER_CASE = (
-    "".join(f"[{letter}{letter.lower()}]" for letter in "CASE")
-    + "|"
-    + "".join(f"[{letter}{letter.lower()}]" for letter in "INTERVAL")
-)
-_SQL = rf"[(]|\b(?:{_EITHER_CASE})\b|^ *(?!P[0-9T])[A-Za-z_`][A-Za-z0-9_`]* *$"
+_SPELLINGS = "|".join("".join(f"[{letter}{letter.lower()}]" for letter in word) for word in ("CASE", "INTERVAL"))
+_SQL = rf"[(]|\b(?:{_SPELLINGS})\b|^ *(?!P[0-9T])[A-Za-z_`][A-Za-z0-9_`]* *$"
 """The texts that are an expression and not a length: with a bracket, CASE or INTERVAL, or the name of a column."""
 
 
@@ -179,8 +175,8 @@ class WindowShape(SpecModel):
     )
     max_gap: PositiveDuration | None = Field(
         default=None,
-        description="session with a `gap` that is an expression only: the longest gap of an event. An event whose gap "
-        "is longer, zero, negative or null is a dead letter `bad_expression` of the window.",
+        description="session with a `gap` that is an expression only: the longest gap of an event. An event whose "
+        "gap is longer, or is not a length above zero, is a dead letter `bad_expression` of the window.",
         json_schema_extra={"since": "0.2.0"},
     )
     max_duration: PositiveDuration | None = Field(

@@ -1,6 +1,6 @@
 """The questions of all windows to an event: does it pass their filter, can they add it up, what is its group.
 
-Here: `where`, `group_by`, the order of `top`, the arguments of aggregates and gaps as SQL; of the windows that hold an
+Here: `where`, `group_by`, the order of `top`, arguments of aggregates and gaps as SQL; of the windows that hold an
 event's time which are open to it; the names of the columns that kinds of windows share. Not here: which windows hold
 a time (aligned.py, sessions.py, sliding.py).
 """
