@@ -47,7 +47,7 @@ MODES: dict[str, tuple[dict[str, Any], tuple[WindowSpec, ...], Sequence[int | No
     "revised": (KEEP, (ON_TIME, PERIODS, EARLY), CUT),
     "whole": (KEEP, (ONCE, ON_TIME), WHOLE),
     "silence": (KEEP | SILENCE, (ONCE, PERIODS), CUT),
-    "silence of one that drops": (DROP | SILENCE, (FILTERED, LONGEST), HALVES),
+    "silence of one that drops": (DROP | SILENCE, (AT_ONCE, LONGEST), HALVES),
     "clock by periods": (KEEP | BY_CLOCK | {"emit": {"every": "8 us"}}, (ONCE, EARLY), CUT),
     "across": (KEEP, (ACROSS,), CUT),
     "across, dropped": (DROP, (ACROSS,), HALVES),

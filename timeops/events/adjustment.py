@@ -362,7 +362,7 @@ def _logs(timelines: pa.ChunkedArray, place: LogPlaces) -> pa.Array:
     return names.take(codes.indices)
 
 
-def _narrow(rules: TimeRules, judged: DataFrame) -> list[str]:
+def _narrow(rules: TimeRules, records: DataFrame) -> list[str]:
     """Return the columns, in SQL, of judged records that the loop asks for."""
     # An event that is refused still ends the silence of its timeline and split.
     refused = (
@@ -376,7 +376,7 @@ def _narrow(rules: TimeRules, judged: DataFrame) -> list[str]:
     if rules.uses_splits:
         columns += [c.SOURCE, c.SPLIT]
     for w, window in enumerate(rules.windows_to_close):
-        gap = gap_us(Columns.of(judged), window) if window.has_gap_of_records else None
+        gap = gap_us(Columns.of(records), window) if window.has_gap_of_records else None
         columns.append(f"{close_asked(c.T, window, rules.time.unit_us, gap)} AS {CLOSE}{w}")
     return columns
 
