@@ -392,8 +392,10 @@ def _of_window(
     time_of_row = "window_end" if inputs else c.TIMESTAMP
     times = _of_time(spec, payload) if below is None else [time_of_row]
     described = _time_texts(spec) if below is None else time_of_row
+    by_gap = window.gap_by or ""
+    bounds, of_bounds = [*times, *columns_named(by_gap, columns)], ", ".join(filter(None, [described, by_gap]))
     for name in ("window_start", "window_end"):
-        fields.column(name, times, "TRANSFORMATION", described)
+        fields.column(name, bounds, "TRANSFORMATION", of_bounds)
     for name, text in window.group_expressions:
         read = columns_named(text, columns)
         fields.column(name, read, "IDENTITY" if text.strip("` ") in columns else "TRANSFORMATION", text)
@@ -407,7 +409,7 @@ def _of_window(
         fields.column(name, times if is_time else [name], "TRANSFORMATION" if is_time else "IDENTITY")
     for name, text in window.aggregates.items():
         fields.column(name, columns_named(text, columns), "AGGREGATION", text)
-    fields.rows(times, "WINDOW", described)
+    fields.rows(bounds, "WINDOW", of_bounds)
     if window.where:
         fields.rows(columns_named(window.where, columns), "FILTER", window.where)
     if window.having:

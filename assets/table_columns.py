@@ -229,7 +229,8 @@ def _of_window(window: WindowSpec, inputs: Sequence[Column]) -> Iterable[Column]
     """Return the columns of a window's results; `inputs` are the columns that its expressions may name."""
     by_name = {column.name: column for column in inputs}
     for name in ("window_start", "window_end"):
-        yield Column(name, "timestamp", by_name[c.TIMESTAMP].origins)
+        origins = (*by_name[c.TIMESTAMP].origins, *_origins_of(window.gap_by or "", by_name))
+        yield Column(name, "timestamp", tuple(dict.fromkeys(origins)))
     yield from _computed(window.group_expressions, by_name)
     if window.top is not None:
         order = ", ".join(window.order)

@@ -222,7 +222,19 @@ def _times(log: DataFrame, rules: RecountRules) -> DataFrame:
         F.expr(_event_us(log, rules.sources)).alias("e"),
         F.expr(_timeline(rules)).alias("line"),
         F.expr(_key_of(rules.deduplicate_by)).alias("key"),
+        *[F.expr(sql).alias(name) for name, sql in _gaps(rules).items()],
     )
+
+
+def _gaps(rules: RecountRules) -> dict[str, str]:
+    """Return SQL of the gaps that records say themselves, BIGINT microseconds, by the names of the columns."""
+    gaps = dict[str, str]()
+    for place, window in enumerate(rules.windows):
+        if window.own_gap is not None:
+            us = f"unix_micros(TIMESTAMP '1970-01-01 00:00:00' + {window.own_gap})"
+            is_gap = f"us > 0L AND us <= {window.after_event_us}L"
+            gaps[f"gap{place}"] = f"get(transform(array({us}), us -> IF({is_gap}, us, NULL)), 0)"
+    return gaps
 
 
 def _outcomes(rules: RecountRules) -> dict[str, str]:
@@ -252,12 +264,15 @@ def _records(rules: RecountRules) -> str:
     columns += ["clock", "active"] if rules.follows_clock else []
     columns += ["source", "part", "clock", "active"] if rules.uses_splits else []
     columns += ["line", "active"] if rules.over else []
+    gaps = [*_gaps(rules)]
+    columns += gaps
+    more = "".join(f", {name}" for name in gaps)
     return f"""
 WITH timed AS (
   SELECT *, malformed OR a IS NULL OR e IS NULL OR e < {FIRST_US} OR e > {LAST_US} AS untimed
   FROM {{log}}
 ), {_marked(rules.deduplicate_by, rules.within_us)}, judged AS (
-  SELECT line, seq, source, part, clock, untimed, duplicate, mistaken,
+  SELECT line, seq, source, part, clock{more}, untimed, duplicate, mistaken,
     NOT malformed AND a IS NOT NULL AS active,
     NOT untimed AND NOT duplicate AND {early} AS is_early,
     NOT untimed AND NOT duplicate AND NOT ({early}) AND {late} AS is_late,
@@ -693,6 +708,7 @@ def _records_of(records: pa.Table, ended: Numbers, rules: RecountRules) -> _Read
         split = source.indices.to_numpy().astype(np.int64) * parts + part.indices.to_numpy()
     silence_us = 1 + (rules.idle_timeout_us or 0)
     limits = (clock - silence_us, np.where(ended == NONE, clock, ended) - silence_us)
+    gaps = {name: _ints(records[name]) for name in _gaps(rules)}
     reached, ended_reached = ([last_close_times(window, limit) for window in rules.windows] for limit in limits)
     arrays = _Records(
         t=t,
@@ -700,7 +716,9 @@ def _records_of(records: pa.Table, ended: Numbers, rules: RecountRules) -> _Read
         clock=clock,
         ended=ended,
         split=split,
-        closes=_side_by_side([close_times(window, moving) for window in rules.windows], len(t)),
+        closes=_side_by_side(
+            [close_times(w, moving, gaps.get(f"gap{place}")) for place, w in enumerate(rules.windows)], len(t)
+        ),
         reached=_side_by_side(reached, len(t)),
         ended_reached=_side_by_side(ended_reached, len(t)),
     )

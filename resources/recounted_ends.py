@@ -41,7 +41,7 @@ class LocalWindows:
 
 @dataclass(frozen=True)
 class EndsOfWindow:
-    """The times at which windows close; one of the last three is set.
+    """The times at which windows close; one of `grid`, `local` and `after_event_us` is set.
 
     Attributes:
         allowed_lateness_us: Time after the ends of windows.
@@ -50,6 +50,8 @@ class EndsOfWindow:
         grid: Offset, size, how far apart starts are and how far apart ends are, microseconds.
         local: The windows of a wall clock.
         after_event_us: Windows end this long after an event, and are not on a grid.
+        own_gap: SQL, which never fails, of the INTERVAL DAY TO SECOND after which the window of each event ends; for
+            none where it is null, not above zero, or longer than `after_event_us`. None where all have one length.
     """
 
     allowed_lateness_us: int
@@ -58,16 +60,23 @@ class EndsOfWindow:
     grid: tuple[int, int, int, int] | None = None
     local: LocalWindows | None = None
     after_event_us: int | None = None
+    own_gap: str | None = None
 
 
-def close_times(window: EndsOfWindow, t: Numbers) -> Numbers:
-    """Return the close time of the last window that holds each t; NONE in a gap, and without t."""
+def close_times(window: EndsOfWindow, t: Numbers, gaps: Numbers | None = None) -> Numbers:
+    """Return the close time of the last window that holds each t; NONE in a gap, and without t.
+
+    `gaps` is after how long the window of each ends, NONE where it says no length; None where all have one length.
+    """
     is_any = t != NONE
     inside, later_us = np.where(is_any, t, 0) - window.inside_us, window.allowed_lateness_us + window.delay_us
     if window.local is not None:
         starts, ends = _local_spans(window.local, inside)
         end = ends[np.searchsorted(starts, inside, "right") - 1]
         is_any &= inside < end
+    elif gaps is not None:
+        is_any &= gaps != NONE
+        end = inside + np.where(is_any, gaps, 0)
     elif window.grid is None:
         end = inside + window.inside_us + (window.after_event_us or 0)
     else:

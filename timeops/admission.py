@@ -18,7 +18,7 @@ from tidemark.timeops.log_times import Alone, JudgedTimes, LogTimes, judged_alon
 from tidemark.timeops.reasons import Reason
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec
-from tidemark.timeops.windows.sessions import CLOSED, Came, rules_of_sessions, sessions
+from tidemark.timeops.windows.sessions import CLOSED, came_alone, rules_of_sessions, sessions
 
 _LONGEST_US = 3_652_059 * 86_400_000_000  # no duration of a spec is longer
 _UNITS: tuple[Literal["millisecond", "second"], ...] = ("millisecond", "second")
@@ -194,7 +194,8 @@ def _knobs_of_windows(
         return  # with more patience, events that are dropped now would be in the sessions
     [t] = now.final_t(np.array([refused.seq], np.int64))
     met = [now.before(refused.seq, across=window.across).us for window in windows]
-    by = [(us or 0) - last_close(int(t), window) + 1 for us, window in zip(met, windows, strict=True)]
+    closes = [last_close(int(t), window, _own_gap(now, refused.seq, window)) for window in windows]
+    by = [(us or 0) - close + 1 for us, close in zip(met, closes, strict=True)]
     if t == NONE or None in met:
         return
     for w, window, more in zip(refused.windows, windows, by, strict=True):
@@ -209,16 +210,23 @@ def _knobs_of_windows(
     yield from _patience(rules, max(by), overriding, refused.windows)
 
 
-def last_close(t: int, window: WindowSpec) -> int:
-    """Return the watermark that closes the last window that holds an instant, as it decides on late events."""
+def last_close(t: int, window: WindowSpec, own_gap_us: int | None = None) -> int:
+    """Return the watermark that closes the last window that holds an instant, as it decides on late events.
+
+    `own_gap_us` is how long the event keeps its session open; None where all events have one gap.
+    """
     if window.kind == "sliding":
         end = t + window.size_us - 1
     elif window.kind == "session":
-        end = t + window.gap_us
+        end = t + (window.gap_us if own_gap_us is None else own_gap_us)
     else:
         spans = spans_at(t, window)
         end = spans[-1][1] if spans else t
     return end + window.closes_after_us
+
+
+def _own_gap(judged: JudgedTimes, seq: int, window: WindowSpec) -> int | None:
+    return int(judged.times.gaps_of(window, np.array([seq], np.int64))[0]) if window.has_gap_of_records else None
 
 
 def _patience(rules: TimeRules, more_us: int, overriding: Collection[int], windows: Sequence[int]) -> Iterator[_Knob]:
@@ -280,7 +288,7 @@ def _takes(judged: JudgedTimes, refused: Refusal, window: WindowSpec, place: int
         return takes_in_sessions(judged, refused.groups[place], refused.seq, window)
     met = judged.before(refused.seq, across=window.across).us
     [t] = judged.final_t(np.array([refused.seq], np.int64))
-    return met is None or last_close(int(t), window) > met
+    return met is None or last_close(int(t), window, _own_gap(judged, refused.seq, window)) > met
 
 
 def takes_in_sessions(judged: JudgedTimes, seqs: Array, seq: int, window: WindowSpec) -> bool:
@@ -288,9 +296,7 @@ def takes_in_sessions(judged: JudgedTimes, seqs: Array, seq: int, window: Window
     seqs_so_far = seqs[seqs <= seq]
     t, met = judged.final_t(seqs_so_far), judged.before_each(seqs_so_far, across=window.across)
     late = np.where(t < met, met, NONE)
-    came = Came(
-        np.zeros(len(seqs_so_far), np.int64), t, late, np.zeros(len(seqs_so_far), bool), np.zeros(0, np.int64)
-    )
+    came = came_alone(t, judged.times.gaps_of(window, seqs_so_far), late)
     rules = rules_of_sessions(window.model_copy(update={"emit": "on_close"}), keeps=True)
     placed = sessions(came, np.zeros(0, CLOSED), rules)
     return bool(placed.session[-1] >= 0)

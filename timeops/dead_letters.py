@@ -21,7 +21,7 @@ from tidemark.timeops.reasons import AT_INGESTION, Reason, Stage
 from tidemark.timeops.rules import SourceTime, TimeRules
 from tidemark.timeops.spec import JoinSpec, WindowSpec, is_reserved
 from tidemark.timeops.windows.kinds import kind_of
-from tidemark.timeops.windows.membership import BY_FLUSH, MISSED, MISSED_FROM, unfit
+from tidemark.timeops.windows.membership import BY_FLUSH, MISSED, unfit
 
 FLUSH_HAD_CLOSED = "a flush did so before the pipeline was reopened"
 """The end of the sentence of a dead letter whose window a flush closed: no allowed lateness would have let it in."""
@@ -63,16 +63,15 @@ def time_letters(refused: DataFrame, payload: Sequence[str], rules: TimeRules) -
 
 def window_letters(late: DataFrame, payload: Sequence[str], window: WindowSpec) -> DataFrame:
     """Return the dead letters `window_closed` of one window, of rows of `results.late_for_windows`."""
-    kind, columns = kind_of(window), late.columns
-    start = MISSED_FROM if MISSED_FROM in columns else kind.start_of("__tm_e")
-    end = instant_of_end("__tm_e", window)
+    kind = kind_of(window)
+    start, end = kind.start_of("__tm_e"), instant_of_end("__tm_e", window)
     span = f"struct(timestamp_micros({start}) AS start, timestamp_micros({end}) AS `end`)"
     which = "the session" if kind.merges else "the last window"
     closed = f"{which} of {window.name} for this event had closed"
     more = f" more than {format_duration(window.allowed_lateness)} would have let it in"
     by_events = f"{literal(f'{closed}: an allowed lateness of ')}, {_in_seconds(c.LATENESS)}, {literal(more)}"
     otherwise = literal(f"{closed}: the clock had raised the watermark past it")
-    if BY_FLUSH in columns:
+    if BY_FLUSH in late.columns:
         otherwise = f"IF({BY_FLUSH}, {literal(f'{closed}: {FLUSH_HAD_CLOSED}')}, {otherwise})"
     return late.selectExpr(
         *_FROM_LOG,
@@ -130,12 +129,16 @@ def unfit_letters(events: DataFrame, payload: Sequence[str], window: WindowSpec)
             value = ["' on '", as_json(*map(quoted, named))] if named else []
             sentence = literal(f": the {what} of {window.name}, `{text}`, fails")
             details.append(f"WHEN {condition} THEN concat({', '.join([place, sentence, *value])})")
+    otherwise = "NULL"
+    if window.gap_by is not None:
+        otherwise = f"concat({', '.join([place, *_unfit_gap(columns, payload, window.gap_by, window)])})"
+    detail = f"CASE {' '.join(details)} ELSE {otherwise} END" if details else otherwise
     return events.where(fails).selectExpr(
         *_FROM_LOG,
         c.TIMELINE,
         f"'{Stage.WINDOW}' AS stage",
         f"'{Reason.BAD_EXPRESSION}' AS reason",
-        f"CASE {' '.join(details)} END AS detail",
+        f"{detail} AS detail",
         f"{literal(window.name)} AS window_name",
         f"CAST(NULL AS {_SPANS}) AS missed_windows",
         c.EVENT_TIME,
@@ -144,6 +147,18 @@ def unfit_letters(events: DataFrame, payload: Sequence[str], window: WindowSpec)
         "CAST(NULL AS BIGINT) AS watermark_set_by",
         _payload(payload),
     )
+
+
+def _unfit_gap(columns: Columns, payload: Sequence[str], gap: str, window: WindowSpec) -> list[str]:
+    """Return SQL of the parts of a sentence that says why the gap of an event is none."""
+    value, condition = columns.read(gap).sql, columns.any_fails([gap]) or "false"
+    most = format_duration(timedelta(microseconds=window.reach_us))
+    bounds = literal(f"; a gap is above zero and at most {most}")
+    why = f"CASE WHEN {condition} THEN 'fails' WHEN {value} IS NULL THEN 'is null'"
+    why = f"{why} ELSE concat('is ', CAST({value} AS STRING), {bounds}) END"
+    named = [column for column in payload if mentions(gap, column)]
+    on = ["' on '", as_json(*map(quoted, named))] if named else []
+    return [literal(f": the gap of {window.name}, `{gap}`, "), why, *on]
 
 
 def unfit_results(results: DataFrame, window: WindowSpec) -> DataFrame | None:

@@ -95,7 +95,7 @@ def last_end_of(timestamp_us: str, window: WindowSpec) -> str:
     """Return the end of the last window that an event needs; null in a gap.
 
     Of sliding windows this is where it is gone, which makes a result of the events that stay; of sessions where its
-    own would end.
+    own would end, at the latest where each event has its own gap.
     """
     if window.is_linked:
         return shifted(timestamp_us, window.reach_us)
@@ -118,9 +118,14 @@ def open_to(end_us: str, watermark_us: str, window: WindowSpec) -> str:
     return f"coalesce({close_time(end_us, window)} > {watermark_us}, true)"
 
 
-def close_asked(timestamp_us: str, window: WindowSpec, unit_us: int) -> str:
-    """Return the watermark with which the clock closes the last window that holds an instant (M); null in a gap."""
+def close_asked(timestamp_us: str, window: WindowSpec, unit_us: int, gap_us: str | None = None) -> str:
+    """Return the watermark with which the clock closes the last window that holds an instant (M); null in a gap.
+
+    `gap_us` is how long the event keeps its session open, where each says so itself; null where it does not.
+    """
     end = instant_of_end(last_end_of(timestamp_us, window), window)
+    if gap_us is not None:
+        end = f"({timestamp_us} + {gap_us})"
     return shifted(end, window.clock_closes_after_us(unit_us))
 
 
@@ -248,13 +253,17 @@ def _spans_at(within: int, window: WindowSpec) -> list[tuple[int, int]]:
     return [(end - size, end) for end in range(first, within + size + 1, step)]
 
 
-def last_ends(us: Numbers, window: WindowSpec) -> Numbers:
+def last_ends(us: Numbers, window: WindowSpec, gaps_us: Numbers | None = None) -> Numbers:
     """Return when the last window that each event needs ends, as `last_end_of` says; the lowest BIGINT in a gap.
 
     Args:
         us: Times of events, microseconds.
         window: The window.
+        gaps_us: How long each keeps its session open, where they say so themselves; the lowest BIGINT where one does
+            not.
     """
+    if gaps_us is not None:
+        return np.where(gaps_us == NONE, NONE, us + gaps_us)
     if window.is_linked or window.kind == "snapshot":
         return us + window.reach_us
     within = us - window.ends_inside_us

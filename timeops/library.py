@@ -363,7 +363,7 @@ def _window(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> W
         raise spec_error(f"window {read.name}", relative, {})
     if meeting := [*read.meeting_problems(name for name in events.accepted.columns if not is_reserved(name))]:
         raise spec_error(f"window {read.name}", meeting, {})
-    expressions = [*filter(None, [read.where]), *(text for _, text in read.group_expressions)]
+    expressions = [*filter(None, [read.where, read.gap_by]), *(text for _, text in read.group_expressions)]
     for text in (*expressions, *on_events(read)):
         _refuse_hidden_time(events.accepted, text, f"window {read.name}")
     if not events._has_arrival and (keys := keys_by_arrival(events.time, [read])):

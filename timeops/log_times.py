@@ -7,8 +7,8 @@ watermark to a value, the least tolerance with which a record is accepted. Not h
 Instants and lengths are BIGINT microseconds; NONE means that there is no value.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -91,6 +91,8 @@ class LogTimes:
         split: The place of its split in `splits`, which holds None as well.
         splits: The splits.
         stretches: The stretches of the log.
+        gaps: By session window of records that each say their own gap, how long each keeps its session open; NONE
+            where one does not.
     """
 
     seq: Array
@@ -105,6 +107,13 @@ class LogTimes:
     split: Array
     splits: Sequence[str | None]
     stretches: Sequence[Stretch]
+    gaps: Mapping[str, Array] = field(default_factory=dict)
+
+    def gaps_of(self, window: WindowSpec, seqs: Array) -> Array:
+        """Return how long records of the log keep sessions of a window open; NONE where one says no length."""
+        if window.name in self.gaps:
+            return self.gaps[window.name][np.searchsorted(self.seq, seqs)]
+        return np.full(len(seqs), window.reach_us)
 
     def place(self, seq: int) -> int | None:
         """Return the place of a record in the arrays; None where it is not part of the log."""
@@ -160,7 +169,8 @@ class LogTimes:
 
     def _rows(self, which: Array | slice, stretches: Sequence[Stretch]) -> "LogTimes":
         names = ("seq", "event_us", "arrival_us", "clock_us", "why", "timeline", "source", "split")
-        return replace(self, **{name: getattr(self, name)[which] for name in names}, stretches=stretches)
+        gaps = {name: gap[which] for name, gap in self.gaps.items()}
+        return replace(self, **{name: getattr(self, name)[which] for name in names}, stretches=stretches, gaps=gaps)
 
     def judged(self, rules: TimeRules, *, measures: bool = False) -> "JudgedTimes":
         """Judge the log by some rules of time; with `measures` the loop finds how late each item is.
@@ -203,7 +213,7 @@ class LogTimes:
         if rules.uses_splits:
             columns |= {SOURCE: _coded(self.source, self.sources), SPLIT: _coded(self.split, self.splits)}
         for number, window in enumerate(rules.windows_to_close):
-            columns[f"{CLOSE}{number}"] = pa.array(_closes(t, window, rules))
+            columns[f"{CLOSE}{number}"] = pa.array(_closes(t, self.gaps.get(window.name), window, rules))
         return columns
 
 
@@ -233,13 +243,13 @@ def judged_alone(times: LogTimes, time: TimeSpec) -> Alone:
     return np.where(why == 0, t, NONE) if why.any() else t, why, moved_by
 
 
-def _closes(t: Array, window: WindowSpec, rules: TimeRules) -> Array:
+def _closes(t: Array, gaps: Array | None, window: WindowSpec, rules: TimeRules) -> Array:
     """Return the close time that each event asks for, as `grid.close_asked` does in SQL; NONE in a gap."""
     is_timed = t != NONE
     found = np.full(len(t), NONE)
     if is_timed.any():
         own = t[is_timed]
-        ends = last_ends(own, window)
+        ends = last_ends(own, window, None if gaps is None else gaps[is_timed])
         found[is_timed] = np.where(ends == NONE, NONE, ends + window.clock_closes_after_us(rules.time.unit_us))
     return found
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tidemark.timeops.columns import FILE, TIMELINE, TIMESTAMP
-from tidemark.timeops.events.event_time import instant_problem
+from tidemark.timeops.events.event_time import instant_problem, length_problem
 from tidemark.timeops.expressions.aggregate_calls import aggregate_calls
 from tidemark.timeops.expressions.aggregates import cut
 from tidemark.timeops.expressions.refusals import REFUSALS, Asked, faults_of, functions_of, problem_of
@@ -96,8 +96,17 @@ def expression_problems(
     places = {window.name: position for position, window in enumerate(spec.windows)}
     for window in (*spec.event_windows, *spec.chained_windows):
         events = of_events if window.input is None else results[window.input]
-        results[window.name] = check.window(events, window, ("windows", places[window.name]))
+        of_window: Path = ("windows", places[window.name])
+        if window.gap_by is not None:  # the clock asks for it before the event has a place on its timeline
+            known = [*map(quoted, events.columns)] if window.input is not None else _in_both(of_events, log)
+            check.gap(events.select(*known), Place((*of_window, "gap"), window.gap_by, length_problem))
+        results[window.name] = check.window(events, window, of_window)
     return check.problems
+
+
+def _in_both(events: DataFrame, log: DataFrame) -> list[str]:
+    """Return the columns that events of windows have in the log too, quoted."""
+    return [quoted(name) for name in events.columns if name in log.columns]
 
 
 def _joined(join: JoinSpec, columns: JoinColumns, events: DataFrame) -> DataFrame:
@@ -218,6 +227,14 @@ class _Check:
         shown = result_columns(window, results.columns)
         of_results = {name: kind for name, kind in kinds.items() if name in shown}
         return _empty(events, {**of_results, TIMELINE: T.StringType(), TIMESTAMP: T.TimestampType()})
+
+    def gap(self, events: DataFrame, place: Place) -> None:
+        """Judge an expression that says how long each event keeps its session open."""
+        if not self.rows(events, [place]) or columns_named(place.text, events.columns) or "*" in place.text:
+            return
+        fault = f"`{place.text}` has the same value for every event"
+        remedy = "write it as a duration, such as `30 minutes`, and leave `max_gap` out"
+        self._note(Problem(fault, expected="an expression over columns of the events", remedy=remedy), place)
 
     def _order(self, events: DataFrame, place: Place) -> None:
         """Judge an expression by which events are put in order."""

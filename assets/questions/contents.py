@@ -35,7 +35,7 @@ from tidemark.timeops.reasons import Reason
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.utc import Instant
 from tidemark.timeops.windows.membership import left_out
-from tidemark.timeops.windows.sessions import CLOSED, Came, rules_of_sessions, sessions
+from tidemark.timeops.windows.sessions import CLOSED, came_alone, rules_of_sessions, sessions
 
 Group = tuple[str | None, ...]
 _T, _EVENT = "__tm_timestamp", "__tm_event"
@@ -323,7 +323,7 @@ def found_sessions(contents: Contents, window: WindowSpec, events: Events) -> tu
     order = np.argsort(~np.isin(events.seq, contents.let_in), kind="stable")
     t, met = events.t[order], contents.met(events.seq, window)[order] if keeps else np.zeros(0, np.int64)
     late = np.where(t < met, met, NONE) if keeps else met
-    came = Came(np.zeros(len(t), np.int64), t, late, np.zeros(len(t), bool), np.zeros(0, np.int64))
+    came = came_alone(t, contents.judged.times.gaps_of(window, events.seq[order]), late)
     once = window.model_copy(update={"emit": "on_close"})
     found = sessions(came, np.zeros(0, CLOSED), rules_of_sessions(once, keeps=keeps))
     back = np.argsort(order)

@@ -101,7 +101,8 @@ class WindowsOfRecord:
             return found or [RecordWindow(window.name, None, None, "filtered")]
         if letter is not None:
             found = [replace(one, outcome="missed") for one in found]
-        return found or [RecordWindow(window.name, None, None, "in_gap")]
+        nowhere = "filtered" if window.has_gap_of_records else "in_gap"  # a record that says no gap is in no session
+        return found or [RecordWindow(window.name, None, None, nowhere)]
 
     def _spans(self, window: WindowSpec, letter: Row | None, *, is_taken: bool) -> Sequence[tuple[int, int]]:
         is_taken = is_taken and letter is None and not self.is_refused
@@ -111,6 +112,9 @@ class WindowsOfRecord:
             return [sessions_of(self.contents, window, self.seq)]
         if window.kind == "sliding" and is_taken:
             return instants_of(self.contents, window, self.seq, self.us)
+        if window.has_gap_of_records:
+            [gap_us] = self.contents.judged.times.gaps_of(window, np.array([self.seq], np.int64)).tolist()
+            return [] if gap_us == NONE else [(self.us, self.us + gap_us)]
         return spans_alone(self.us, window)
 
     def _one(self, window: WindowSpec, span: tuple[int, int]) -> RecordWindow:

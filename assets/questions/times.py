@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemark.assets.admissions import events_let_in
 from tidemark.assets.exclusions import PRESENT_CLOCK, Excluded, clocks_of, excluded, records_between
 from tidemark.assets.log_control import END_OF_INPUT, TICK, WAIT, follows_waits, recorded, waiters_of
 from tidemark.assets.schemas import as_declared, payload_of
@@ -26,8 +27,9 @@ from tidemark.resources.delta.versions import Filters
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.events.duplicates import with_duplicates
-from tidemark.timeops.events.event_time import extract
-from tidemark.timeops.instants import NONE, Array
+from tidemark.timeops.events.event_time import extract, gap_us
+from tidemark.timeops.expressions.try_expression import Columns
+from tidemark.timeops.instants import NONE, Array, integers
 from tidemark.timeops.log_times import Item, JudgedTimes, LogTimes, Stretch
 from tidemark.timeops.reasons import CODES, REASONS, Reason
 from tidemark.timeops.rules import Waiter
@@ -100,7 +102,27 @@ def known_log(workspace: Workspace) -> Known:
         times = _as_stored(workspace, out, end_seq) or _of_tables(workspace, out, end_seq)
     if times is None:
         times = _computed(workspace, end_seq)
-    return Known(replace(times, stretches=_stretches(workspace, end_seq)), out, tuple(changed))
+    times = replace(times, stretches=_stretches(workspace, end_seq), gaps=_gaps(workspace, end_seq, times.seq))
+    return Known(times, out, tuple(changed))
+
+
+def _gaps(workspace: Workspace, end_seq: int, seqs: Array) -> dict[str, Array]:
+    """Return how long some records keep their sessions open, by window, where they say so themselves."""
+    windows = [window for window in workspace.spec.windows if window.has_gap_of_records]
+    if not windows:
+        return {}
+    workspace.tell(f"computing the gaps of {end_seq:,} records")
+    zone, gaps = workspace.rules.sources[0].time_zone, {window.name: np.full(end_seq, NONE) for window in windows}
+    frames = [as_declared(records_between(workspace, 0, end_seq), payload_of(workspace), zone)]
+    if (let_in := events_let_in(workspace)) is not None:  # which have the values of then
+        frames.append(let_in)
+    for frame in frames:
+        columns = Columns.of(frame)
+        rows = frame.selectExpr(c.SEQ, *[f"{gap_us(columns, window)} AS g{n}" for n, window in enumerate(windows)])
+        computed_rows = rows.toArrow()
+        for n, window in enumerate(windows):
+            gaps[window.name][computed_rows[c.SEQ].to_numpy()] = integers(computed_rows[f"g{n}"])
+    return {name: gap[seqs] for name, gap in gaps.items()}
 
 
 def _stretches(workspace: Workspace, end_seq: int) -> list[Stretch]:

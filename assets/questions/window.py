@@ -257,7 +257,7 @@ class WindowQuestion:
         if window.kind == "sliding":
             return [start + window.size_us], ""
         if window.kind == "session":
-            return [start + window.gap_us], ""
+            return [start + window.reach_us], ""
         inside = start + (0 if window.begins_inside else 1)
         spans = spans_at(inside, window)
         ends = [end for begin, end in spans if begin == start]

@@ -100,7 +100,7 @@ def rules_at(workspace: Workspace, items: DataFrame, before: Position, waits: Wa
         clock_tolerance_us=time.clock_tolerance_us,
         idle=None if idle == "arrival_clock" else idle,
         idle_timeout_us=time.idle_timeout_us,
-        windows=tuple(ends_of(window, time.unit_us) for window in rules.windows_to_close),
+        windows=tuple(ends_of(window, time.unit_us, columns) for window in rules.windows_to_close),
         first_clock_us=first_clock_asked_for(workspace),
         start_clock_us=before.clock_us,
         start_ended_us=before.clock_before_period_us,
@@ -125,12 +125,14 @@ def _source_rules(source: SourceTime, waits: Waits, columns: Columns) -> SourceR
     )
 
 
-def ends_of(window: WindowSpec, unit_us: int) -> EndsOfWindow:
-    """Return when a window closes, in the numbers of the recount."""
+def ends_of(window: WindowSpec, unit_us: int, columns: Columns | None = None) -> EndsOfWindow:
+    """Return when a window closes, in the numbers of the recount; `columns` are the ones of the records."""
     lateness_us, inside_us = window.allowed_lateness_us, window.ends_inside_us
     delay_us = unit_us * inside_us
     if not window.closes_on_grid:
-        return EndsOfWindow(lateness_us, delay_us=delay_us, after_event_us=window.reach_us)
+        gap = window.gap_by if window.has_gap_of_records else None
+        own_gap = None if gap is None or columns is None else columns.read(gap).sql
+        return EndsOfWindow(lateness_us, delay_us=delay_us, after_event_us=window.reach_us, own_gap=own_gap)
     if window.local_grid is not None:
         return EndsOfWindow(lateness_us, inside_us, delay_us, local=_local_windows(window, window.local_grid))
     grid = (window.offset_us, window.size_us, window.start_step_us, window.end_step_us)

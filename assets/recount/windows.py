@@ -243,6 +243,9 @@ def events_in(
     passing = events if window.where is None else events.where(columns.read(window.where).sql)
     if (fails := columns.any_fails(on_events(window))) is not None:
         passing = passing.where(f"NOT {fails}")
+    if window.gap_by is not None:
+        gap, most = columns.read(window.gap_by).sql, f"INTERVAL {window.reach_us} MICROSECONDS"
+        passing = passing.where(f"{gap} > INTERVAL 0 SECONDS AND {gap} <= {most}")
     groups = {f"__tm_of_{name}": columns.read(text).sql for name, text in window.group_expressions}
     grouped = passing.selectExpr("*", *[f"{value} AS {quoted(name)}" for name, value in groups.items()])
     bounds = spans.selectExpr(f"{START} AS __tm_from", f"{END} AS __tm_to")
@@ -336,14 +339,15 @@ def _may_overlap(window: WindowSpec) -> str:
 
     An event that comes more than the allowed lateness behind the watermark joins the open session within its gap.
     That may extend the session over events of one that had closed before, or over a refused event: by their times
-    these are in it as well. A session that had closed by then ends at the earliest a gap after the session's start.
-    Across timelines no table says which of several windows an event has missed.
+    these are in it as well. A session that had closed by then ends at the earliest a gap after the session's start,
+    or right there where each event has its own gap. Across timelines no table says which of several windows an event
+    has missed.
     """
     if window.across and window.input is None and window.overlaps:
         return "true"
     if window.kind != "session":
         return "false"
-    lateness, gap = (f"INTERVAL {us} MICROSECONDS" for us in (window.allowed_lateness_us, window.gap_us))
+    lateness, gap = (f"INTERVAL {us} MICROSECONDS" for us in (window.allowed_lateness_us, window.least_reach_us))
     return f"coalesce(__tm_met > greatest(__tm_at, __tm_from + {gap}) + {lateness}, false)"
 
 

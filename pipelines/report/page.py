@@ -191,6 +191,7 @@ def _shape(window: WindowSpec) -> str:
         "hop": window.hop,
         "step": window.step,
         "gap": window.gap,
+        "no longer than": window.max_gap,
         "at most": window.max_duration,
     }
     said = [

@@ -20,10 +20,12 @@ def results_over(
     window: Window,
     group_of: Callable[[WindowResult], Group],
     takes: Callable[[WindowResult], bool] = lambda _: True,
+    gap_of: Callable[[WindowResult], int] | None = None,
 ) -> tuple[list[WindowResult], list[int]]:
     """Return the results of a window over those of `source`, and the position of the item that made each.
 
-    `events` are those of all results in it; it holds the ones that it takes.
+    `events` are those of all results in it; it holds the ones that it takes. `gap_of` says how long a result keeps
+    its session open; None where all do so equally long.
     """
     of_groups: dict[tuple[str, Group], list[tuple[WindowResult, int]]] = {}
     results = zip(outcome.windows[source], outcome.given[source], strict=True)
@@ -33,7 +35,7 @@ def results_over(
     found: list[WindowResult] = []
     places: list[int] = []
     for (timeline, group), came in of_groups.items():
-        for (start, end), inside in contents(window, came).items():
+        for (start, end), inside in contents(window, came, gap_of).items():
             first = inside[0][1]
             place = closed_by(outcome, items, window, timeline, end, first)
             if place is not None:
@@ -46,12 +48,14 @@ def results_over(
 
 
 def contents(
-    window: Window, came: Sequence[tuple[WindowResult, int]]
+    window: Window, came: Sequence[tuple[WindowResult, int]], gap_of: Callable[[WindowResult], int] | None = None
 ) -> dict[Interval, list[tuple[WindowResult, int]]]:
     """Return the windows of the results of one timeline and group, each with its results and when they were made."""
     if window.kind == "session":
         in_order = sorted((result.window_end, place) for place, (result, _) in enumerate(came))
-        runs = WindowKeeper(window).sessions_of(in_order, "", ())
+        keeper = WindowKeeper(window)
+        keeper.gaps = {} if gap_of is None else {place: gap_of(result) for place, (result, _) in enumerate(came)}
+        runs = keeper.sessions_of(in_order, "", ())
         return {(run.start, run.end): [came[place] for place in sorted(run.seqs)] for run in runs}
     if window.kind == "sliding":
         size = window.size_us

@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
-from tests.oracle.model import Interval, Window
+from tests.oracle.model import Interval, Record, Window
 
 MIN_US = -62_135_596_800_000_000
 """The first instant of year 0001."""
@@ -149,11 +149,15 @@ def after_end(window: Window, unit_us: int) -> int:
     return window.allowed_lateness_us + (unit_us if end_is_inside else 0)
 
 
-def close_of(window: Window, t_us: int, unit_us: int) -> int | None:
-    """When the last window that contains t closes, for the idle rule `window_close`; None in a gap."""
+def close_of(window: Window, t_us: int, unit_us: int, record: Record | None = None) -> int | None:
+    """When the last window that contains t closes, for the idle rule `window_close`; None in a gap.
+
+    A record that says how long it keeps its session open is asked for it; None where it says no length.
+    """
     later = after_end(window, unit_us)
     if window.kind == "session":
-        return t_us + window.gap_us + later
+        gap = window.gap_us if window.gap is None or record is None else window.gap(record)
+        return None if gap is None else t_us + gap + later
     if window.kind == "sliding":
         return t_us + window.size_us + later
     containing = windows_of(window, t_us)

@@ -91,6 +91,7 @@ def one_group(_record: Record) -> Group:
 class Window:
     """One window definition; lengths of 0 are not given.
 
+    `gap` says how long a record keeps its session open, or None where it says no length. `gap_us` is the longest.
     `calendar` is ("day" | "month", time zone) for a tumbling window on local midnights. `zone` is that of the wall
     clock on which the grid of any other one is, and `split` begins a window each time its start comes. `emit` is
     "on_close", "on_time" or ("early", interval). `having` is asked about the records of a result. `across` lets the
@@ -103,6 +104,7 @@ class Window:
     hop_us: int = 0
     offset_us: int = 0
     gap_us: int = 0
+    gap: Callable[[Record], int | None] | None = None
     max_duration_us: int | None = None
     step_us: int = 0
     closed: str = "left"

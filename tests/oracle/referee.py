@@ -275,6 +275,9 @@ class Referee:
                     set_by,
                 )
             )
+        elif placing.outcome == "bad_expression":
+            letter = DeadLetter(record.seq, "window", "bad_expression", name, event_us=event.event_us)
+            self.outcome.dead_letters.append(letter)
         elif placing.outcome == "filtered":
             counts.filtered[name] += 1
         elif placing.outcome == "in_gap":

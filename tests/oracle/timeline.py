@@ -48,7 +48,7 @@ class Timeline:
         if split not in self.max_t or t > self.max_t[split]:
             self.max_t[split] = t
         for window in self.windows:
-            close = close_of(window, t, self.rules.unit_us)
+            close = close_of(window, t, self.rules.unit_us, record)
             if close is not None and (window.name not in self.max_close or close > self.max_close[window.name]):
                 self.max_close[window.name] = close
         self.raise_to(self.event_watermark(clock), record.seq)

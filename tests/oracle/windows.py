@@ -39,7 +39,7 @@ class OpenWindow:
 
 @dataclass(frozen=True)
 class Placing:
-    """Outcome of an event: in_windows, in_gap, filtered or window_closed; and the windows it missed."""
+    """Outcome of an event: in_windows, in_gap, filtered, bad_expression or window_closed; the windows it missed."""
 
     outcome: str
     missed: tuple[Interval, ...] = ()
@@ -56,6 +56,7 @@ class WindowKeeper:
         self.records: dict[int, Record] = {}  # every event that reached a window
         self.times: dict[int, int] = {}  # its _timestamp
         self.timelines: dict[int, str] = {}  # the timeline by which its windows close
+        self.gaps: dict[int, int] = {}  # how long it keeps its session open, if it says so itself
         self.reached: dict[Key, None] = {}  # every window that ever held an event, in the order of the first
         self.emptied: set[Key] = set()  # empty windows already given
         self.made: list[WindowResult] = []  # by the present item, not yet stamped with W
@@ -86,6 +87,11 @@ class WindowKeeper:
         """Put an accepted event with _timestamp t into its open windows; W is the one just before it."""
         if self.window.where is not None and not self.window.where(record):
             return Placing("filtered")
+        if self.window.gap is not None:
+            gap = self.window.gap(record)
+            if gap is None:
+                return Placing("bad_expression")
+            self.gaps[record.seq] = gap
         group = self.window.group(record)
         if self.window.kind == "session":
             placing = self.offer_to_sessions(record, t, timeline, group, watermark)
@@ -171,22 +177,23 @@ class WindowKeeper:
             self.give(opened, is_final=False, is_shown=False)
 
     def sessions_of(self, events: list[tuple[int, int]], timeline: str, group: Group) -> list[OpenWindow]:
-        """Cut (time, seq) pairs in order into sessions: at most gap apart, at most max_duration long."""
+        """Cut (time, seq) pairs in order into sessions, which their events keep open; at most max_duration long."""
         longest = self.window.max_duration_us
         sessions: list[OpenWindow] = []
-        last = 0
+        reached = 0
         for t, seq in events:
-            joins = bool(sessions) and t - last <= self.window.gap_us
+            joins = bool(sessions) and t <= reached
             if joins and longest is not None:
                 joins = t - sessions[-1].start <= longest
             if not joins:
                 sessions.append(OpenWindow(timeline, t, t, group))
+                reached = t
             session = sessions[-1]
             session.seqs.append(seq)
-            session.end = t + self.window.gap_us
+            reached = max(reached, t + self.gaps.get(seq, self.window.gap_us))
+            session.end = reached
             if longest is not None:
                 session.end = min(session.end, session.start + longest)
-            last = t
         return sessions
 
     def offer_to_sliding(self, record: Record, t: int, timeline: str, group: Group, watermark: int | None) -> Placing:

@@ -183,7 +183,7 @@ def assert_equal_to_oracle(
     )
     assert sum(len(log.events) for log in logs) == kept + refused
     for name in (window.name for window in windows if window.input is None):
-        parts = ("in_windows", "in_gap", "filtered", "window_closed")
+        parts = ("in_windows", "in_gap", "filtered", "bad_expression", "window_closed")
         assert out.tally["accepted"] == sum(out.tally[f"{name}.{part}"] for part in parts)
 
 

@@ -33,6 +33,9 @@ BASE_US = 1_700_000_000_000_000
 SPLITS = (("s", "x"), ("s", None), ("r", None), ("s", "y"))  # source and split of generated events
 NO_KEY = 5  # the value of events that have no key by `KEY`
 KEY = ("case", f"nullif(v, {NO_KEY})")
+OWN_GAP = "CASE v WHEN 0 THEN NULL WHEN 1 THEN INTERVAL '0.000030' SECOND ELSE v * INTERVAL '0.000003' SECOND END"
+"""A gap of each event, by its value: none of 0, and 30 us of 1."""
+OWN_GAP_OF_RESULTS = "size(seqs) * INTERVAL '0.000004' SECOND"
 FAR_US = (-60_000_000_000_000_000, 250_000_000_000_000_000)
 
 ITEMS_SCHEMA = (
@@ -335,9 +338,20 @@ def give_results_over(
         def group_of(result: oracle.WindowResult, taken: list[int] = taken) -> tuple[object, ...]:
             return tuple(result.group[place] for place in taken)
 
-        taken_by = partial(takes, window) if window.input in columns_of else lambda _: True
-        found = results_over(outcome, items, window.input, shape_of(window), group_of, taken_by)
+        taken_by, gap_of = partial(takes, window) if window.input in columns_of else lambda _: True, None
+        if window.gap_by == OWN_GAP_OF_RESULTS:
+            gap_of, taken_by = gap_of_result, partial(_says_a_gap, window)
+        found = results_over(outcome, items, window.input, shape_of(window), group_of, taken_by, gap_of)
         outcome.windows[window.name], outcome.given[window.name] = found
+
+
+def gap_of_result(result: oracle.WindowResult) -> int:
+    """Return OWN_GAP_OF_RESULTS of a result in microseconds."""
+    return 4 * len(result.events)
+
+
+def _says_a_gap(window: WindowSpec, result: oracle.WindowResult) -> bool:
+    return gap_of_result(result) <= window.reach_us
 
 
 def results_of_table(outcome: oracle.Outcome, window: WindowSpec) -> list[oracle.WindowResult]:
@@ -398,7 +412,10 @@ def shape_of(window: WindowSpec) -> oracle.Window:
         empty=window.empty,
     )
     if window.kind == "session":
-        return replace(bare, gap_us=window.gap_us, max_duration_us=window.max_duration_us)
+        session = replace(bare, gap_us=window.reach_us, max_duration_us=window.max_duration_us)
+        if window.gap_by != OWN_GAP:
+            return session
+        return replace(session, gap=lambda record: own_gap(int(str(record.payload["v"])), window.reach_us))
     if (local := window.local_grid) is not None and window.kind == "tumbling" and window.size in (DAY, MONTH):
         return replace(bare, calendar=("day" if local.step_us else "month", local.zone), closed=window.closed)
     if window.kind == "snapshot":
@@ -419,6 +436,12 @@ def window_of(window: WindowSpec) -> oracle.Window:
         where=(lambda record: int(str(record.payload["v"])) > 1) if window.where else None,
         group=lambda record: tuple(record.payload[name] for name in columns),
     )
+
+
+def own_gap(value: int, longest_us: int) -> int | None:
+    """Return OWN_GAP of an event in microseconds; None where a window of this longest gap refuses it."""
+    gap = {0: 0, 1: 30}.get(value, 3 * value)
+    return gap if 0 < gap <= longest_us else None
 
 
 def near(logs: Sequence[Log]) -> list[Log]:

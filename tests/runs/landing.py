@@ -33,6 +33,9 @@ sources:
 """
 """The source of a spec that reads what `land` writes."""
 
+OWN_GAP = "IF(v > 7, NULL, make_dt_interval(0, 0, 0, v))"
+"""A gap of as many seconds as the record has for `v`: none of 0, 8 and 9."""
+
 SHIFTS = (
     f"name: shifts\n{LINES}"
     """\
@@ -233,7 +236,13 @@ def _window(spec: Spec, number: int) -> oracle.Window:
         shape_of(window),
         where=(lambda record: int(str(record.payload["v"])) > 2) if window.where else None,
         group=lambda record: tuple(record.payload[name] for name in columns),
+        gap=(lambda record: _own_gap(record, window.reach_us)) if window.gap_by == OWN_GAP else None,
     )
+
+
+def _own_gap(record: oracle.Record, longest_us: int) -> int | None:
+    seconds = int(str(record.payload["v"]))
+    return seconds * 1_000_000 if 0 < seconds <= min(7, longest_us // 1_000_000) else None
 
 
 def assert_tables_equal_the_oracle(

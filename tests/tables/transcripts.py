@@ -22,6 +22,7 @@ from tests.properties.logs import give_results_over, interval_join_of, join_of, 
 from tests.runs.landing import EPOCH, us
 from tidemark.pipelines.case_tests.differences import Difference, Outcome, Row, differences
 from tidemark.timeops.cases import FINAL, NONE, Case, Expected
+from tidemark.timeops.durations import micros
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Source, Spec, WindowSpec
 from tidemark.timeops.spec.fields import read_instant
@@ -29,12 +30,25 @@ from tidemark.timeops.spec.join import JoinColumns
 
 BY_TYPE = "case event_type when 'a' then timestamp_a when 'b' then timestamp_b end"
 
+BY_DEVICE = (
+    "case device when 'tv' then interval 2 hours when 'player' then make_dt_interval(0, 0, 0, track_seconds) "
+    "else interval 5 minutes end"
+)
+
+
+def seconds(count: int | None) -> timedelta | None:
+    return None if count is None else timedelta(seconds=count)
+
+
 EXPRESSIONS: Mapping[str, Callable[[Any], Any]] = {
     # of a record
     "timestamp_millis(ts)": lambda row: EPOCH + timedelta(milliseconds=row["ts"]),
     BY_TYPE: lambda row: row.get({"A": "timestamp_a", "B": "timestamp_b"}.get(row["event_type"], "")),
     "dep_delay > 0": lambda row: row["dep_delay"] is not None and row["dep_delay"] > 0,
     "v > 9": lambda row: row["v"] is not None and row["v"] > 9,
+    BY_DEVICE: lambda row: {"tv": timedelta(hours=2), "player": seconds(row.get("track_seconds"))}.get(
+        row["device"], timedelta(minutes=5)
+    ),
     # of a result
     "n % 2 = 1": lambda row: row["n"] % 2 == 1,
     "n = 0": lambda row: row["n"] == 0,
@@ -172,9 +186,15 @@ def window_of(window: WindowSpec) -> oracle.Window:
     """Return the oracle's words for a window; one over others goes by times of events alone."""
     if window.input is not None:
         return shape_of(window)
-    where = window.where
+    where, by = window.where, window.gap_by
+
+    def gap(record: oracle.Record) -> int | None:
+        gap_us = None if by is None or (length := evaluate(by, record.payload)) is None else micros(length)
+        return gap_us if gap_us is not None and 0 < gap_us <= window.reach_us else None
+
     return replace(
         shape_of(window),
+        gap=None if by is None else gap,
         where=None if where is None else lambda record: evaluate(where, record.payload),
         group=lambda record: tuple(evaluate(sql, record.payload) for _, sql in window.group_expressions),
     )

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from tidemark.timeops import columns as c
 from tidemark.timeops.arrival import arrival_rules
 from tidemark.timeops.events.duplicates import with_duplicates
-from tidemark.timeops.events.event_time import extract, timeline
+from tidemark.timeops.events.event_time import extract, gap_us, timeline
 from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, MOVED_BY, SOURCE_PLACE, WHY, stored_times
 from tidemark.timeops.expressions.tokens import literals
 from tidemark.timeops.expressions.try_expression import Columns
@@ -330,7 +330,7 @@ def _rows_of_log(segment: Segment, judged: DataFrame, rules: TimeRules, seqs: ra
         rows = stored_times(segment.items, rules, segment.stored, counts=segment.counts)
     if rows is None:
         counted = _asked_by_counts(rules, has_marks=c.ARRIVED_AHEAD in judged.columns) if segment.counts else []
-        rows = fetched(judged.selectExpr(*_narrow(rules), *counted), seqs)
+        rows = fetched(judged.selectExpr(*_narrow(rules, judged), *counted), seqs)
     return in_order(rows)
 
 
@@ -346,7 +346,7 @@ def _watermarks_of_log(
 
 def _watermarks_of_logs(judged: DataFrame, state: pa.Table, rules: TimeRules, place: LogPlaces) -> Watermarks:
     """Let the loop judge a segment of several logs, one after the other."""
-    items = judged.selectExpr(*_narrow(rules)).toArrow()
+    items = judged.selectExpr(*_narrow(rules, judged)).toArrow()
     log_of_item, log_of_timeline = (_logs(rows[c.TIMELINE], place) for rows in (items, state))
     by_log = []
     for name, log_place in place.places.items():
@@ -363,15 +363,17 @@ def _logs(timelines: pa.ChunkedArray, place: LogPlaces) -> pa.Array:
     return names.take(codes.indices)
 
 
-def _narrow(rules: TimeRules) -> list[str]:
-    """Return the columns, in SQL, of a judged record that the loop asks for."""
+def _narrow(rules: TimeRules, records: DataFrame) -> list[str]:
+    """Return the columns, in SQL, of judged records that the loop asks for."""
     columns = [c.SEQ, f"{c.T} AS {T_US}", f"unix_micros({c.CLOCK}) AS {CLOCK_US}", f"{role_sql(rules)} AS {ROLE}"]
     if rules.time.over:
         columns.append(c.TIMELINE)
     if rules.uses_splits:
         columns += [c.SOURCE, c.SPLIT]
-    closes = [close_asked(c.T, window, rules.time.unit_us) for window in rules.windows_to_close]
-    return columns + [f"{close} AS {CLOSE}{w}" for w, close in enumerate(closes)]
+    for w, window in enumerate(rules.windows_to_close):
+        gap = gap_us(Columns.of(records), window) if window.has_gap_of_records else None
+        columns.append(f"{close_asked(c.T, window, rules.time.unit_us, gap)} AS {CLOSE}{w}")
+    return columns
 
 
 def _asked_by_counts(rules: TimeRules, *, has_marks: bool) -> list[str]:

@@ -1,13 +1,21 @@
 """Event time: the instant of an expression, and the way from a record of the log to an event with a time.
 
-Here: strings, instants, local times, dates; unit, timeline, and who has no time: what one row says by itself. Not
-here: tolerances and watermarks (adjustment.py). Sources of the rules: A1 (TIMESTAMP BY takes any expression), F
-(TIMESTAMP against TIMESTAMP_LTZ).
+Here: strings, instants, local times, dates; unit, timeline, and who has no time; for how long an event keeps its
+session open: what one row says by itself. Not here: tolerances and watermarks (adjustment.py). Sources of the rules:
+A1 (TIMESTAMP BY takes any expression), F (TIMESTAMP against TIMESTAMP_LTZ).
 """
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DateType, StringType, TimestampNTZType, TimestampType
+from pyspark.sql.types import (
+    DataType,
+    DateType,
+    DayTimeIntervalType,
+    NumericType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.refusals import REFUSALS, Asked, problem_of
@@ -18,6 +26,7 @@ from tidemark.timeops.expressions.try_expression import Columns, text_problem, w
 from tidemark.timeops.problems import Problem, error_at
 from tidemark.timeops.reasons import Reason
 from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.spec import WindowSpec
 
 US, FAILED, BAD = "__tm_instant_us", "__tm_instant_failed", "__tm_instant_bad"
 _VALUE, _RAW = "__tm_instant_value", "__tm_instant_raw"
@@ -163,4 +172,42 @@ def instant_problem(kind: DataType, expression: str) -> Problem | None:
         expected="an ISO 8601 string, a TIMESTAMP, a TIMESTAMP_NTZ or a DATE",
         remedy=f"for a number, name its unit: timestamp_seconds({expression}), timestamp_millis({expression}) "
         f"or timestamp_micros({expression})",
+    )
+
+
+def gap_us(columns: Columns, window: WindowSpec) -> str:
+    """Return SQL of how long an event keeps its session open, BIGINT microseconds.
+
+    Where each event says so itself it is null if it does not: its value is null, not above zero, or longer than
+    `max_gap`, or the expression fails on it.
+
+    Raises:
+        SpecError: The expression does not fit the columns, or its type is no length of time.
+    """
+    if window.gap_by is None:
+        return f"{window.gap_us}L"
+    at = f"windows[{window.name}].gap"
+    try:
+        read = columns.read(window.gap_by)
+    except REFUSALS as error:
+        raise error_at(problem_of(error, Asked(window.gap_by, [*columns.types])), at) from error
+    problem = length_problem(read.type, window.gap_by)
+    if problem is not None:
+        raise error_at(problem, at)
+    us = f"unix_micros(timestamp_micros(0L) + {read.sql})"
+    return f"get(transform(array({us}), __tm_g -> IF(__tm_g BETWEEN 1L AND {window.reach_us}L, __tm_g, NULL)), 0)"
+
+
+def length_problem(kind: DataType, expression: str) -> Problem | None:
+    """Return what is wrong with an expression of this type where a length of time is asked for."""
+    if isinstance(kind, DayTimeIntervalType):
+        return None
+    remedy = "write lengths as `INTERVAL 30 MINUTES` or `INTERVAL '1:30' HOUR TO MINUTE`"
+    if isinstance(kind, NumericType):
+        seconds = f"make_dt_interval(0, 0, 0, {expression})"
+        remedy = f"name its unit: {seconds} for seconds, make_dt_interval(0, 0, {expression}) for minutes"
+    return Problem(
+        f"`{expression}` has the type {kind.simpleString().upper()}, which is not a length of time",
+        expected="an INTERVAL DAY TO SECOND",
+        remedy=remedy,
     )

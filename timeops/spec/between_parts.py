@@ -166,6 +166,7 @@ def _across_problems(window: WindowSpec, time: TimeSpec, at: Path) -> Iterable[P
         yield Problem(fault, expected="a session without `max_duration`", remedy=remedy, at=(*at, "max_duration"))
     named: list[tuple[Path, str | None]] = [
         (("where",), window.where),
+        (("gap",), window.gap_by),
         *((("group_by", place), text) for place, (_, text) in enumerate(window.group_expressions)),
         *((("aggregates", name), text) for name, text in window.aggregates.items()),
         *((("top", "by"), text) for text in window.order),

@@ -255,7 +255,7 @@ def user_problems(
     for position, window in windows.items():
         at: Path = ("windows", position)
         names = _columns_of_events(window, columns, windows.values(), joins)
-        places.append(((*at, "where"), window.where, names))
+        places += [((*at, "where"), window.where, names), ((*at, "gap"), window.gap_by, names)]
         of_results = [*window.group_columns, *window.event_columns(names), *window.aggregates]
         places.append(((*at, "having"), window.having, of_results))
         places += [((*at, "top", "by"), text, names) for text in window.order]

@@ -133,7 +133,7 @@ def _shape(part: Mapping[str, Any]) -> dict[str, Any]:
     keys = {key: value for key, value in part.items() if key not in (*OF_WINDOW_ALONE, "name", "from")}
     aggregates = {name: _plain(text) for name, text in part.get("aggregates", {}).items()}
     top = {"top": {**part["top"], **_texts(part["top"], "by")}} if "top" in part else {}
-    return {**keys, **_texts(part, "where", "having", "group_by"), "aggregates": aggregates, **top}
+    return {**keys, **_texts(part, "where", "having", "group_by", "gap"), "aggregates": aggregates, **top}
 
 
 def _columns_in(spec: Spec, expressions: Iterable[str], only: Source | None = None) -> list[Any]:

@@ -252,7 +252,13 @@ class WindowSpec(WindowEmission):
     def event_expressions(self) -> tuple[str, ...]:
         """All expressions over the events of the window."""
         groups = (text for _, text in self.group_expressions)
-        return (*self.aggregates.values(), *groups, *self.order, *((self.where,) if self.where is not None else ()))
+        others = (text for text in (self.where, self.gap_by) if text is not None)
+        return (*self.aggregates.values(), *groups, *self.order, *others)
+
+    @property
+    def has_gap_of_records(self) -> bool:
+        """True if each record says how long it keeps its session open; results say it to no one but their window."""
+        return self.gap_by is not None and self.input is None
 
     def event_columns(self, columns: Iterable[str]) -> list[str]:
         """Return the columns of an event that its row has because of `top`; none without it.

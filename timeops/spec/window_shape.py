@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema
+from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from tidemark.timeops.durations import format_duration, micros
-from tidemark.timeops.problems import Problem, ProblemsError, misfit
+from tidemark.timeops.problems import Problem, misfit
 from tidemark.timeops.spec.fields import (
     POSITIVE_LENGTH,
     Day,
@@ -21,6 +21,7 @@ from tidemark.timeops.spec.fields import (
     PositiveDuration,
     SpecModel,
     TimeZone,
+    read_expression,
     read_positive_duration,
 )
 
@@ -50,7 +51,7 @@ SHAPES: Mapping[str, _Shape] = {
     "hopping": _Shape({"size": "1 hour", "hop": "5 minutes"}, _GRID),
     "cumulative": _Shape({"size": "1 day", "step": "1 hour"}, _GRID),
     "session": _Shape(
-        {"gap": "30 minutes"}, frozenset({"max_duration"}), "which lasts as long as its events continue"
+        {"gap": "30 minutes"}, frozenset({"max_gap", "max_duration"}), "which lasts as long as its events continue"
     ),
     "sliding": _Shape(
         {"size": "10 minutes"}, frozenset(), "which ends wherever its events change, and holds its end"
@@ -61,7 +62,7 @@ SHAPES: Mapping[str, _Shape] = {
 
 OF_ZONE = ("week_start", "origin", "repeated")
 """The keys that say more about a grid on the wall clock."""
-SHAPE_KEYS = ("size", "hop", "step", "offset", "closed", "time_zone", *OF_ZONE, "gap", "max_duration")
+SHAPE_KEYS = ("size", "hop", "step", "offset", "closed", "time_zone", *OF_ZONE, "gap", "max_gap", "max_duration")
 
 
 @dataclass(frozen=True)
@@ -98,17 +99,26 @@ WindowSize = Annotated[
 """Length of a window: a duration, or a month of the calendar."""
 
 
-_SQL = re.compile(r"\b(?:case|if|interval|make_dt_interval)\b|[(]", re.IGNORECASE)
+_SPELLINGS = "|".join("".join(f"[{letter}{letter.lower()}]" for letter in word) for word in ("CASE", "INTERVAL"))
+_SQL = rf"[(]|\b(?:{_SPELLINGS})\b|^ *(?!P[0-9T])[A-Za-z_`][A-Za-z0-9_`]* *$"
+"""The texts that are an expression and not a length: with a bracket, CASE or INTERVAL, or the name of a column."""
 
 
-def _not_per_event(value: object) -> object:
-    """Refuse an expression in the place of a gap: each event would have its own."""
-    if isinstance(value, str) and _SQL.search(value):
-        fault = "found an expression, and a gap for each event is not supported yet"
-        remedy = "write a window for each gap, with a `where` for its events"
-        expected = "one duration for all events of the window, such as `30 minutes`"
-        raise ProblemsError([Problem(fault, expected=expected, remedy=remedy)])
-    return value
+def _gap(value: object) -> timedelta | str:
+    if isinstance(value, str) and re.search(_SQL, value):
+        return read_expression(value)
+    return read_positive_duration(value)
+
+
+Gap = Annotated[
+    timedelta | str,
+    PlainValidator(_gap),
+    PlainSerializer(
+        lambda gap: gap if isinstance(gap, str) else format_duration(gap), return_type=str, when_used="json"
+    ),
+    WithJsonSchema({"anyOf": [POSITIVE_LENGTH, {"type": "string", "pattern": _SQL}]}),
+]
+"""How far apart two events are at most: a duration, or Spark SQL by which each event has its own."""
 
 
 class WindowShape(SpecModel):
@@ -156,8 +166,18 @@ class WindowShape(SpecModel):
         "twice. together: it belongs to one window; split: each start in it begins a window each time.",
         json_schema_extra={"since": "0.2.0"},
     )
-    gap: Annotated[PositiveDuration, BeforeValidator(_not_per_event)] | None = Field(
-        default=None, description="session only: how far apart two events of one session are at most."
+    gap: Gap | None = Field(
+        default=None,
+        description="session only: how far apart two events of one session are at most. Or an expression whose value "
+        "is an INTERVAL DAY TO SECOND, such as `CASE device WHEN 'tv' THEN INTERVAL 2 HOURS ELSE INTERVAL 5 MINUTES "
+        "END`: each event keeps its session open for so long. It may name what `timestamp_by` may, and needs "
+        "`max_gap`.",
+    )
+    max_gap: PositiveDuration | None = Field(
+        default=None,
+        description="session with a `gap` that is an expression only: the longest gap of an event. An event whose "
+        "gap is longer, or is not a length above zero, is a dead letter `bad_expression` of the window.",
+        json_schema_extra={"since": "0.2.0"},
     )
     max_duration: PositiveDuration | None = Field(
         default=None,
@@ -187,8 +207,13 @@ class WindowShape(SpecModel):
 
     @property
     def reach_us(self) -> int:
-        """How long after an event the windows that it makes last, in microseconds; of windows on no grid."""
-        return 0 if self.kind == "snapshot" else _micros(self.gap or self.size)
+        """How long after an event the windows that it makes last at most, in microseconds; of windows on no grid."""
+        return 0 if self.kind == "snapshot" else _micros(self.max_gap or self.gap or self.size)
+
+    @property
+    def least_reach_us(self) -> int:
+        """How long after an event the windows that it makes last at least, in microseconds; of windows on no grid."""
+        return 0 if self.gap_by is not None else self.reach_us
 
     @property
     def local_grid(self) -> LocalGrid | None:
@@ -260,8 +285,13 @@ class WindowShape(SpecModel):
         return micros((first - date(1970, 1, 1)) % step)
 
     @property
+    def gap_by(self) -> str | None:
+        """The expression that says how long each event keeps its session open; None where all have one gap."""
+        return self.gap if isinstance(self.gap, str) else None
+
+    @property
     def gap_us(self) -> int:
-        """How far apart two events of one session are at most, in microseconds."""
+        """How far apart two events of one session are at most, in microseconds, where all events have one gap."""
         return _micros(self.gap)
 
     @property
@@ -289,7 +319,15 @@ class WindowShape(SpecModel):
                 problems.append(
                     Problem(f"`{key}` has no effect on a {self.kind} window{why}", remedy=remedy, at=(key,))
                 )
-        return problems or [*self._calendar_problems(), *self._step_problems()]
+        return problems or [*self._gap_problems(), *self._calendar_problems(), *self._step_problems()]
+
+    def _gap_problems(self) -> Iterable[Problem]:
+        if self.gap_by is not None and self.max_gap is None:
+            fault = "the key is missing: where each event has its own gap, `max_gap` says how long one may be"
+            yield Problem(fault, expected="a duration such as `2 hours`", at=("max_gap",))
+        elif self.gap_by is None and self.max_gap is not None:
+            fault = "`max_gap` has no effect where all events have one gap"
+            yield Problem(fault, remedy="leave it out, or write an expression for `gap`", at=("max_gap",))
 
     def _calendar_problems(self) -> Iterable[Problem]:
         if self.size == MONTH and self.kind != "tumbling":

@@ -40,9 +40,9 @@ class WindowKind(Protocol):
     # Which windows there are.
 
     def start_of(self, end_us: str) -> str:
-        """Return SQL of the start of the window with this end; of a window that merges, that of one event.
+        """Return SQL of the start of the window with this end.
 
-        Asked for the start of results, and for the windows that a dead letter missed.
+        Asked for the windows that a dead letter missed, and for the start of results unless windows merge.
         """
 
     def place(self, events: DataFrame) -> DataFrame:
@@ -147,5 +147,5 @@ def needed_for_certain_from(watermark_us: int, window: WindowSpec) -> int:
 
     A session of a longest duration may end sooner than a gap after an event, but not before its last one.
     """
-    reach_us = window.reach_us if window.max_duration is None else 0
+    reach_us = window.least_reach_us if window.max_duration is None else 0
     return watermark_us - reach_us - window.allowed_lateness_us

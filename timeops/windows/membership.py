@@ -1,6 +1,6 @@
 """The questions of all windows to an event: does it pass their filter, can they add it up, what is its group.
 
-Here: `where`, `group_by`, the order of `top` and the arguments of aggregates as SQL; of the windows that hold an
+Here: `where`, `group_by`, the order of `top`, arguments of aggregates and gaps as SQL; of the windows that hold an
 event's time which are open to it; the names of the columns that kinds of windows share. Not here: which windows hold
 a time (aligned.py, sessions.py, sliding.py).
 """
@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import LATENESS, TIMELINE, W_BEFORE, with_sql
+from tidemark.timeops.events.event_time import gap_us
 from tidemark.timeops.expressions.aggregates import on_rows
 from tidemark.timeops.expressions.tokens import literal
 from tidemark.timeops.expressions.try_expression import Columns
@@ -34,7 +35,7 @@ FLUSHED_WINDOWS = "__tm_flushed_windows"
 """ARRAY<STRUCT<start, end, seq>> of an event: the windows of its group that an earlier flush closed, `seq` the
 largest `_arrival_seq` in each; see segment.py. No such column where there are none."""
 BY_FLUSH = "__tm_by_flush"  # BOOLEAN of a late event: a flush had closed its last window, the watermark had not
-MISSED_FROM = "__tm_missed_from"  # of such an event of a session: where the session that it missed begins
+MISSED_FROM = "__tm_missed_from"  # of a late event of a session: where the session that it missed begins
 
 FRESH = "__tm_fresh"  # BOOLEAN of an event among the ones of earlier segments: it came in this one
 RANK = "__tm_rank"
@@ -61,19 +62,28 @@ def on_events(window: WindowSpec) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*on_rows(window.aggregates.values()), *window.order]))
 
 
-def unfit(columns: Columns, window: WindowSpec) -> str | None:
-    """Return SQL of a BOOLEAN, never null: the event passes the filter, and an aggregate or the order fails on it.
-
-    It is a dead letter of the window, whichever window of the definition it would be in, and is in none of them. None
-    where nothing can fail.
-    """
+def _fails(columns: Columns, window: WindowSpec) -> str | None:
+    """Return SQL of a BOOLEAN, never null: something fails on the event, or it has no gap; None where nothing can."""
     fails = columns.any_fails(on_events(window))
+    if window.gap_by is None:
+        return fails
+    has_none = f"({gap_us(columns, window)} IS NULL)"
+    return has_none if fails is None else f"({fails} OR {has_none})"
+
+
+def unfit(columns: Columns, window: WindowSpec) -> str | None:
+    """Return SQL of a BOOLEAN, never null: the event passes the filter, and fails where the window evaluates it.
+
+    That is an aggregate, the order, or a gap that is no length up to `max_gap`. It is a dead letter of the window,
+    whichever window of the definition it would be in, and is in none of them. None where nothing can fail.
+    """
+    fails = _fails(columns, window)
     return None if fails is None else f"(NOT {filtered(columns, window)} AND {fails})"
 
 
 def left_out(columns: Columns, window: WindowSpec) -> str:
     """Return SQL of a BOOLEAN, never null: the event does not pass the filter, or something else fails on it."""
-    fails = columns.any_fails(on_events(window))
+    fails = _fails(columns, window)
     return filtered(columns, window) if fails is None else f"({filtered(columns, window)} OR {fails})"
 
 

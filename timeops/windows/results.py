@@ -158,7 +158,7 @@ def late_for_windows(segment: WindowSegment, window: WindowSpec) -> DataFrame:
     Returns:
         The events with `__tm_missed` (ends), `__tm_w_before`, `__tm_w_set_by`, and `__tm_lateness_us`: the least
         extra allowed lateness that would have let the event into its last window; null where the clock closed it, or
-        a flush. With flushed windows also `__tm_by_flush` and, of sessions, `__tm_missed_from`.
+        a flush. Of sessions also `__tm_missed_from`, with flushed windows `__tm_by_flush`.
     """
     late = kind_of(window).late_events(segment)
     if segment.flushed_windows is not None:

@@ -4,12 +4,13 @@ Here: the loop (M, F), arrays in and arrays out; and what takes it to Spark: a f
 part come to the driver, and the bounds of their sessions go back, with the watermark just after the item that closed
 these. Not here: the moments of revisions (revisions.py).
 
-Events of a group at most a gap apart are a chain, and events of two chains never meet. Under drop and adjust a chain
-is a session, cut where it is longer than `max_duration`. Only an event that came more than the allowed lateness
-behind the watermark can find a closed session within its gap. The events of a chain with such an event are
-taken one after the other as they came, next to the sessions that are open then. So are the events of a chain in which
-a flush has closed a session. So are the events of sessions that revise their results, as each of their bounds may
-have had one.
+An event keeps its session open from its time until a gap later, both ends included: of two events the gap of the
+earlier one decides. Events of a group whose spans meet are a chain, and events of two chains never meet. Under drop
+and adjust a chain is a session, cut where it is longer than `max_duration`. Only an event that came more than the
+allowed lateness behind the watermark can meet a closed session. The events of a chain with such an event are taken
+one after the other as they came, next to the sessions that are open then. So are the events of a chain in which a
+flush has closed a session. So are the events of sessions that revise their results, as each of their bounds may have
+had one.
 
 Instants and lengths are BIGINT microseconds; NONE means that there is no value. The same functions run as
 they are on few events, and compiled on many.
@@ -26,6 +27,8 @@ from pyspark.sql import functions as F
 
 from tidemark.timeops import columns as c
 from tidemark.timeops.events.adjustment import ADMITTED, with_both_ends
+from tidemark.timeops.events.event_time import gap_us
+from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.instants import NEVER, NONE, Array, integers
 from tidemark.timeops.narrow import as_flat, beside, fetched, numbers, to_join
@@ -54,12 +57,11 @@ from tidemark.timeops.windows.membership import (
 from tidemark.timeops.windows.segment import WindowSegment
 
 # What becomes of an event that is in no session.
-LATE = -1  # no open session is within its gap, and its own had closed
+LATE = -1  # it meets no open session, and its own had closed
 FLUSHED = -2  # a flush has closed the session that it would make
 
 RULES = np.dtype(
     [
-        ("gap", "i8"),
         ("lateness", "i8"),
         ("longest", "i8"),  # NEVER: as long as there are events
         ("keeps", "i8"),  # 1: events may be behind the watermark
@@ -71,10 +73,10 @@ RULES = np.dtype(
 CLOSED = np.dtype([("group", "i8"), ("start", "i8"), ("end", "i8")])
 """A session that an earlier flush has closed."""
 
-SPAN = np.dtype([("root", "i8"), ("first", "i8"), ("last", "i8"), ("made_by", "i8")])
+SPAN = np.dtype([("root", "i8"), ("first", "i8"), ("until", "i8"), ("made_by", "i8")])
 """A session as it grows, named by its first event."""
 
-BOUNDS = np.dtype([("session", "i8"), ("first", "i8"), ("last", "i8"), ("made_by", "i8"), ("changed_by", "i8")])
+BOUNDS = np.dtype([("session", "i8"), ("first", "i8"), ("until", "i8"), ("made_by", "i8"), ("changed_by", "i8")])
 """Bounds of a session, which is named by one of its events. `made_by` and `changed_by` are events by their place: -1
 where they came in order and that is enough, or where the bounds last."""
 
@@ -85,6 +87,7 @@ class Came(NamedTuple):
     Attributes:
         group: The number of the group, which is of one timeline.
         t: The timestamp.
+        until: How long the event keeps its session open: its timestamp and its gap.
         watermark: The one just before an event that is out of order; else NONE. Empty under drop and adjust.
         is_known: Earlier segments have kept the event: it is in an open session.
         clock: The clock of the log; empty unless results are revised.
@@ -92,9 +95,16 @@ class Came(NamedTuple):
 
     group: Array
     t: Array
+    until: Array
     watermark: Array
     is_known: Array
     clock: Array
+
+
+def came_alone(t: Array, gaps: Array, watermark: Array) -> Came:
+    """Return events of one group that all came in one segment, for sessions that have one result."""
+    none_is_known = np.zeros(len(t), bool)
+    return Came(np.zeros(len(t), np.int64), t, t + gaps, watermark, none_is_known, np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True)
@@ -117,7 +127,7 @@ class FoundSessions:
 def rules_of_sessions(window: WindowSpec, *, keeps: bool) -> Array:
     """RULES of a window, one; `keeps` says that events may be behind the watermark."""
     longest, early = window.max_duration_us, window.early_every_us
-    limits = (window.gap_us, window.allowed_lateness_us, NEVER if longest is None else longest)
+    limits = (window.allowed_lateness_us, NEVER if longest is None else longest)
     return np.array([(*limits, int(keeps), int(window.revises), early or 0)], RULES)
 
 
@@ -126,7 +136,7 @@ def sessions(came: Came, closed: Array, rules: Array) -> FoundSessions:
     count, groups = len(came.t), 1 + int(came.group.max(initial=-1))
     of_groups = closed[(closed["group"] >= 0) & (closed["group"] < groups)]
     of_groups = of_groups[np.argsort(of_groups["group"], kind="stable")]
-    session, first, last = np.zeros(count, np.int32), np.zeros(count, np.int64), np.zeros(count, np.int64)
+    session, first, until = np.zeros(count, np.int32), np.zeros(count, np.int64), np.zeros(count, np.int64)
     bounds = np.empty(2 * count if rules[0]["revises"] else 0, BOUNDS)
     small = count < fold.COMPILED_FROM
     n_bounds = (_find if small else fold.compiled(_find))(
@@ -137,15 +147,14 @@ def sessions(came: Came, closed: Array, rules: Array) -> FoundSessions:
         rules[0],
         session,
         first,
-        last,
+        until,
         bounds,
     )
     at = np.where(session >= 0, session, np.arange(count, dtype=np.int32))
-    first, last = first[at], last[at]
-    last += rules[0]["gap"]
+    first, until = first[at], until[at]
     if rules[0]["longest"] != NEVER:
-        np.minimum(last, first + rules[0]["longest"], out=last)
-    return FoundSessions(session, first, last, bounds[:n_bounds])
+        np.minimum(until, first + rules[0]["longest"], out=until)
+    return FoundSessions(session, first, until, bounds[:n_bounds])
 
 
 def _find(
@@ -156,7 +165,7 @@ def _find(
     rules: Any,
     session: Array,
     first: Array,
-    last: Array,
+    until: Array,
     bounds: Array,
 ) -> int:
     """Run the loop over chains; return how many rows of `bounds` it wrote."""
@@ -164,21 +173,21 @@ def _find(
     order = _by_group(by_time, group, len(closed_from))
     n_bounds, begin = 0, 0
     while begin < len(order):
-        end = _end_of_chain(order, begin, group, t, rules["gap"])
+        end, reached = _end_of_chain(order, begin, came)
         chain, g = order[begin:end], group[order[begin]]
         of_group = closed[closed_from[g] : closed_from[g + 1]]
         if rules["longest"] != NEVER:
             if _may_meet(of_group, t[chain[0]], t[chain[-1]]):
-                _refuse_cuts(np.sort(chain), came, of_group, rules, session, first, last)
-            _cut(chain, t, rules, session, first, last)
+                _refuse_cuts(np.sort(chain), came, of_group, rules, session, first, until)
+            _cut(chain, came, rules, session, first, until)
         elif _may_meet(of_group, t[chain[0]], t[chain[-1]]) or _needs_order(chain, came, rules):
-            n_bounds = _take(np.sort(chain), came, of_group, rules, session, first, last, bounds, n_bounds)
+            n_bounds = _take(np.sort(chain), came, of_group, rules, session, first, until, bounds, n_bounds)
         else:
             for e in chain:
                 session[e] = chain[0]
-            first[chain[0]], last[chain[0]] = t[chain[0]], t[chain[-1]]
+            first[chain[0]], until[chain[0]] = t[chain[0]], reached
             if rules["revises"] == 1:
-                n_bounds = _note(bounds, n_bounds, chain[0], t[chain[0]], t[chain[-1]], -1, -1)
+                n_bounds = _note(bounds, n_bounds, chain[0], t[chain[0]], reached, -1, -1)
         begin = end
     return n_bounds
 
@@ -196,11 +205,13 @@ def _by_group(by_time: Array, group: Array, groups: int) -> Array:
     return order
 
 
-def _end_of_chain(order: Array, begin: int, group: Array, t: Array, gap: int) -> int:
-    end = begin + 1
-    while end < len(order) and group[order[end]] == group[order[begin]] and t[order[end]] - t[order[end - 1]] <= gap:
+def _end_of_chain(order: Array, begin: int, came: Came) -> tuple[int, int]:
+    """Return the place after the last event of a chain, and how long its events keep it open."""
+    group, end, reached = came.group[order[begin]], begin + 1, came.until[order[begin]]
+    while end < len(order) and came.group[order[end]] == group and came.t[order[end]] <= reached:
+        reached = max(reached, came.until[order[end]])
         end += 1
-    return end
+    return end, reached
 
 
 def _may_meet(closed: Array, earliest: int, latest: int) -> bool:
@@ -228,36 +239,35 @@ def _take(
     rules: Any,
     session: Array,
     first: Array,
-    last: Array,
+    until: Array,
     bounds: Array,
     n_bounds: int,
 ) -> int:
     """Take the events of a chain as they came, each next to the sessions that are open then (F)."""
-    t, is_known = came.t, came.is_known
-    gap, to_close, before = rules["gap"], rules["gap"] + rules["lateness"], n_bounds
+    is_known, lateness, before = came.is_known, rules["lateness"], n_bounds
     spans = np.empty(len(chain), SPAN)  # in order of time; from `low` on they are open
     low, high = 0, 0
     for e in chain:
         w = came.watermark[e] if rules["keeps"] == 1 else NONE
-        while low < high and spans[low]["last"] + to_close < w:
+        while low < high and spans[low]["until"] + lateness < w:
             low += 1
-        at, end = _near(spans, low, high, t[e], gap)
-        start, until = t[e], t[e]
+        start, end_us = came.t[e], came.until[e]
+        at, end = _near(spans, low, high, start, end_us)
         if end > at:
-            start, until = min(start, spans[at]["first"]), max(until, spans[end - 1]["last"])
-        if end == at and t[e] + to_close < w and not is_known[e]:  # NONE is below all times
-            session[e], first[e], last[e] = LATE, start, until
-        elif not is_known[e] and _closed_by_flush(closed, start, until + gap):
-            session[e], first[e], last[e] = FLUSHED, start, until
-        elif end - at == 1 and start == spans[at]["first"] and until == spans[at]["last"]:
+            start, end_us = min(start, spans[at]["first"]), max(end_us, spans[end - 1]["until"])
+        if end == at and end_us + lateness < w and not is_known[e]:  # NONE is below all times
+            session[e], first[e], until[e] = LATE, start, end_us
+        elif not is_known[e] and _closed_by_flush(closed, start, end_us):
+            session[e], first[e], until[e] = FLUSHED, start, end_us
+        elif end - at == 1 and start == spans[at]["first"] and end_us == spans[at]["until"]:
             session[e] = spans[at]["root"]
         else:
             if rules["revises"] == 1 and not is_known[e]:
                 n_bounds = _note_changed(spans[at:end], e, w, came.clock, rules, bounds, n_bounds)
             high = _put(spans, at, end, high, e, session)
             session[e] = spans[at]["root"]
-            spans[at]["first"], spans[at]["last"], spans[at]["made_by"] = start, until, e
-    n_bounds = _settle(spans[:high], rules, first, last, bounds, n_bounds)
+            spans[at]["first"], spans[at]["until"], spans[at]["made_by"] = start, end_us, e
+    n_bounds = _settle(spans[:high], rules, first, until, bounds, n_bounds)
     _follow(chain, session)
     for b in range(before, n_bounds):
         bounds[b]["session"] = session[bounds[b]["session"]]
@@ -271,23 +281,23 @@ def _follow(chain: Array, session: Array) -> None:
             session[e] = session[session[e]]
 
 
-def _settle(spans: Array, rules: Any, first: Array, last: Array, bounds: Array, n_bounds: int) -> int:
+def _settle(spans: Array, rules: Any, first: Array, until: Array, bounds: Array, n_bounds: int) -> int:
     """Write the sessions of a chain as they are after its last event."""
     for s in range(len(spans)):
         span = spans[s]
-        first[span["root"]], last[span["root"]] = span["first"], span["last"]
+        first[span["root"]], until[span["root"]] = span["first"], span["until"]
         if rules["revises"] == 1:
-            n_bounds = _note(bounds, n_bounds, span["root"], span["first"], span["last"], span["made_by"], -1)
+            n_bounds = _note(bounds, n_bounds, span["root"], span["first"], span["until"], span["made_by"], -1)
     return n_bounds
 
 
-def _near(spans: Array, low: int, high: int, t: int, gap: int) -> tuple[int, int]:
-    """Return the open sessions within a gap of a time, from one place on and before another."""
+def _near(spans: Array, low: int, high: int, first: int, until: int) -> tuple[int, int]:
+    """Return the open sessions that meet a span, from one place on and before another."""
     at = high
-    while at > low and spans[at - 1]["last"] >= t - gap:
+    while at > low and spans[at - 1]["until"] >= first:
         at -= 1
     end = at
-    while end < high and spans[end]["first"] <= t + gap:
+    while end < high and spans[end]["first"] <= until:
         end += 1
     return at, end
 
@@ -313,11 +323,11 @@ def _note_changed(
     for s in range(len(changed)):
         span = changed[s]
         if rules["early"] == 0:
-            may_have = watermark != NONE and watermark > span["last"] + rules["gap"]
+            may_have = watermark != NONE and watermark > span["until"]
         else:
             may_have = (clock[span["made_by"]] // rules["early"] + 1) * rules["early"] <= clock[event]
         if may_have:
-            n_bounds = _note(bounds, n_bounds, span["root"], span["first"], span["last"], span["made_by"], event)
+            n_bounds = _note(bounds, n_bounds, span["root"], span["first"], span["until"], span["made_by"], event)
     return n_bounds
 
 
@@ -326,46 +336,48 @@ def _closed_by_flush(closed: Array, start: int, end: int) -> bool:
     return len(closed) > 0 and bool(((closed["start"] == start) & (closed["end"] == end)).any())
 
 
-def _note(bounds: Array, n_bounds: int, session: int, first: int, last: int, made_by: int, changed_by: int) -> int:
+def _note(bounds: Array, n_bounds: int, session: int, first: int, until: int, made_by: int, changed_by: int) -> int:
     row = bounds[n_bounds]
-    row["session"], row["first"], row["last"] = session, first, last
+    row["session"], row["first"], row["until"] = session, first, until
     row["made_by"], row["changed_by"] = made_by, changed_by
     return n_bounds + 1
 
 
-def _cut(chain: Array, t: Array, rules: Any, session: Array, first: Array, last: Array) -> None:
+def _cut(chain: Array, came: Came, rules: Any, session: Array, first: Array, until: Array) -> None:
     """Cut a chain, without the events that are refused, into sessions of at most the longest duration."""
-    root = -1
+    t, root = came.t, -1
     for e in chain:
         if session[e] == FLUSHED:
             continue
-        if root < 0 or t[e] - last[root] > rules["gap"] or t[e] - first[root] > rules["longest"]:
-            root, first[e] = e, t[e]
-        session[e], last[root] = root, t[e]
+        if root < 0 or t[e] > until[root] or t[e] - first[root] > rules["longest"]:
+            root, first[e], until[e] = e, t[e], came.until[e]
+        session[e], until[root] = root, max(until[root], came.until[e])
 
 
 def _refuse_cuts(
-    chain: Array, came: Came, closed: Array, rules: Any, session: Array, first: Array, last: Array
+    chain: Array, came: Came, closed: Array, rules: Any, session: Array, first: Array, until: Array
 ) -> None:
     """Refuse, as they came, the events that make a session which a flush has closed, or cut one off."""
-    t, is_known = came.t, came.is_known
-    times, count = np.empty(len(chain) + 1, np.int64), 0
+    is_known, longest = came.is_known, rules["longest"]
+    times, ends, count = np.empty(len(chain) + 1, np.int64), np.empty(len(chain) + 1, np.int64), 0
     for e in chain:
-        at = np.searchsorted(times[:count], t[e])
+        at = np.searchsorted(times[:count], came.t[e])
         for s in range(count, at, -1):
-            times[s] = times[s - 1]
-        times[at], count = t[e], count + 1
-        begin = 0
+            times[s], ends[s] = times[s - 1], ends[s - 1]
+        times[at], ends[at], count = came.t[e], came.until[e], count + 1
+        begin, reached = 0, ends[0]
         for s in range(1, count + 1):
-            if s < count and times[s] - times[s - 1] <= rules["gap"] and times[s] - times[begin] <= rules["longest"]:
+            if s < count and times[s] <= reached and times[s] - times[begin] <= longest:
+                reached = max(reached, ends[s])
                 continue
-            end = min(times[s - 1] + rules["gap"], times[begin] + rules["longest"])
+            end = min(reached, times[begin] + longest)
             if not is_known[e] and session[e] != FLUSHED and _closed_by_flush(closed, times[begin], end):
-                session[e], first[e], last[e] = FLUSHED, times[begin], end - rules["gap"]
-            begin = s
+                session[e], first[e], until[e] = FLUSHED, times[begin], end
+            if s < count:
+                begin, reached = s, ends[s]
         if session[e] == FLUSHED:
             for s in range(at, count - 1):
-                times[s] = times[s + 1]
+                times[s], ends[s] = times[s + 1], ends[s + 1]
             count -= 1
 
 
@@ -373,7 +385,8 @@ _SESSION = "__tm_session"  # names a session
 _ADMITTED = "__tm_admitted"
 _BEFORE_ALL = 2**62  # numbers of records are smaller
 _FLAT = "__tm_flat"  # and the number of a column of the group
-_FIRST, _LAST, _MADE_BY = "__tm_first", "__tm_last", "__tm_made_by"
+_FIRST, _UNTIL, _MADE_BY = "__tm_first", "__tm_until", "__tm_made_by"
+_GAP = "__tm_gap"  # of an event, microseconds
 
 
 @dataclass(frozen=True)
@@ -423,14 +436,15 @@ class Sessions:
     needs_others: ClassVar[bool] = True
     needs_after_flush: ClassVar[bool] = False
 
-    def start_of(self, end_us: str) -> str:
-        """Return the start of the session of one event with this end."""
-        return c.shifted(end_us, -self.window.gap_us)
+    def start_of(self, end_us: str) -> str:  # noqa: ARG002
+        """Return the column of late events that says where the session begins: it does not follow from the end."""
+        return MISSED_FROM
 
     def place(self, events: DataFrame) -> DataFrame:
         """Add the session that each event would begin, as if it were on time: which are late shows next to others."""
-        ends = f"IF({FILTERED}, {NO_ENDS}, array({c.shifted(c.T_FINAL, self.window.gap_us)}))"
-        placed = events.withColumn(FILTERED, F.expr(left_out(Columns.of(events), self.window)))
+        columns = Columns.of(events)
+        ends = f"IF({FILTERED}, {NO_ENDS}, array({c.T_FINAL} + {gap_us(columns, self.window)}))"
+        placed = events.withColumn(FILTERED, F.expr(left_out(columns, self.window)))
         return c.with_sql(placed, {ENDS: ends, MISSED: NO_ENDS})
 
     def placed(self, segment: WindowSegment, /) -> PlacedInSessions:
@@ -443,9 +457,11 @@ class Sessions:
         may_be_late = segment.adjusted.rules.time.out_of_order == "keep" or self.window.across
         keeps = may_be_late and self.window.input is None
         rows, group, closed = self._told(segment, keys, keeps=keeps)
+        t, one_gap = integers(rows[c.T_FINAL]), self.window.gap_by is None
         came = Came(
             group=group,
-            t=integers(rows[c.T_FINAL]),
+            t=t,
+            until=t + (self.window.gap_us if one_gap else integers(rows[_GAP])),
             watermark=integers(rows[c.W_BEFORE]) if keeps else np.zeros(0, np.int64),
             is_known=~np.asarray(rows[FRESH], bool),
             clock=integers(rows[c.CLOCK]) if self.window.revises else np.zeros(0, np.int64),
@@ -481,22 +497,22 @@ class Sessions:
         events, bounds = self._beside(segment.fresh_and_known, in_sessions, placed.keys), _bounds(placed)
         both = events.join(to_join(events.sparkSession, bounds), _SESSION)
         in_time = f"coalesce({c.SEQ} < {CHANGED_BY}.seq, true)"
-        held = both.where(f"{c.T_FINAL} BETWEEN {_FIRST} AND {_LAST} AND {in_time}")
-        held = c.with_sql(held, {START: _FIRST, END: c.shifted(_LAST, self.window.gap_us)})
+        held = both.where(f"{c.T_FINAL} BETWEEN {_FIRST} AND {_UNTIL} AND {in_time}")
+        held = c.with_sql(held, {START: _FIRST, END: _UNTIL})
         by_maker = rank(f"{_MADE_BY}.clock", f"{_MADE_BY}.w", f"{_MADE_BY}.seq")
         came = with_both_ends(held, segment.adjusted)
         moment = rank(f"unix_micros({c.CLOCK})", c.W_BEFORE, c.SEQ)
         came = came.withColumn(RANK, F.expr(f"greatest({moment}, {by_maker})"))
         # An event of the segment made the bounds, and the row is in a result since this came.
         is_fresh = f"{FRESH} OR coalesce({_MADE_BY}.fresh AND {RANK} = {by_maker}, false)"
-        return came.withColumn(FRESH, F.expr(is_fresh)).drop(_MADE_BY, _SESSION, _FIRST, _LAST)
+        return came.withColumn(FRESH, F.expr(is_fresh)).drop(_MADE_BY, _SESSION, _FIRST, _UNTIL)
 
     def late_events(self, segment: WindowSegment) -> DataFrame:
         """Return events that came when their session had closed, with `__tm_missed` (its end) and `__tm_lateness_us`.
 
-        No open session was within the gap of such an event, so the session would have held it alone. With flushed
-        sessions also events that the flush keeps out, with `__tm_by_flush`, and `__tm_missed_from`, where the session
-        begins that each would have made: others may be in it.
+        Such an event met no open session, so the session would have held it alone. It begins at `__tm_missed_from`.
+        With flushed sessions also events that the flush keeps out, with `__tm_by_flush`: others may be in the session
+        that one would have made.
         """
         window, placed = self.window, self._placed(segment)
         by_flush = placed.spans.session == FLUSHED
@@ -505,7 +521,7 @@ class Sessions:
         lateness = f"IF({BY_FLUSH} = 0, {c.W_BEFORE} - {c.shifted(END, window.allowed_lateness_us)}, NULL)"
         derived = {MISSED: f"array({END})", c.LATENESS: lateness, BY_FLUSH: f"{BY_FLUSH} <> 0"}
         late = c.with_sql(late, derived).drop(END)
-        return late.drop(MISSED_FROM, BY_FLUSH) if segment.flushed_windows is None else late
+        return late.drop(BY_FLUSH) if segment.flushed_windows is None else late
 
     def with_needed(self, events: DataFrame, segment: WindowSegment, into: str) -> DataFrame:
         """Add BOOLEAN `into`: the event is in a session that is still open."""
@@ -542,10 +558,13 @@ class Sessions:
         more += [f"unix_micros({c.CLOCK}) AS {c.CLOCK}"] if window.revises else []
         # Whatever their place in the log, the ones that were let in came before all others.
         more += [f"array_contains({c.ADJUSTED_BY}, '{ADMITTED}') AS {_ADMITTED}"] if keeps else []
+        more += [f"{gap_us(Columns.of(taking), window)} AS {_GAP}"] if window.gap_by is not None else []
         named = dict.fromkeys([*keys, c.T_FINAL, FRESH, *timeline])
         narrow = taking.selectExpr(*named, *more, *_flat(taking, by_group))
-        if window.input is not None:
-            narrow = narrow.distinct()
+        if window.input is not None:  # of results of one time the longest gap counts
+            others = [F.col(quoted(name)) for name in narrow.columns if name != _GAP]
+            longest = [F.max(_GAP).alias(_GAP)] if window.gap_by is not None else []
+            narrow = narrow.groupBy(*others).agg(*longest) if longest else narrow.distinct()
         if segment.flushed_windows is not None:
             flat = _flat(segment.flushed_windows, by_group)
             ends = (f"{START} AS {c.T_FINAL}", f"{END} AS {c.W_BEFORE}")
@@ -598,7 +617,7 @@ def _bounds(placed: PlacedInSessions) -> pa.Table:
         + [rows[FRESH].combine_chunks()],
         names=["seq", "t", "w", "clock", "fresh"],
     )
-    of_bounds = {_SESSION: bounds["session"], _FIRST: bounds["first"], _LAST: bounds["last"]}
+    of_bounds = {_SESSION: bounds["session"], _FIRST: bounds["first"], _UNTIL: bounds["until"]}
     by = {_MADE_BY: bounds["made_by"], CHANGED_BY: bounds["changed_by"]}
     of_events = {name: events.take(pa.array(places, pa.int64(), mask=places < 0)) for name, places in by.items()}
     return pa.table({name: pa.array(values, pa.int64()) for name, values in of_bounds.items()} | of_events)

@@ -245,6 +245,10 @@ GOOD = {
     "no windows": changed("windows", ...),
     "windows only": changed("outputs.ordered_events", False),
     "sessions": changed("windows.0", session(gap="30 min", max_duration="2 h")),
+    "sessions whose events say their gap": changed(
+        "windows.0", session(gap="if(x > 1, Interval 1 hour, make_dt_interval(0, 0, x))", max_gap="2 h")
+    ),
+    "a column of gaps": changed("windows.0", session(gap="how_long", max_gap="2 h", max_duration="1 day")),
     "no duplicates": changed("time", {"deduplicate_by": ["t", "upper(x)"], "within": "1 hour"}),
     "no duplicates at one instant": changed("time", {"deduplicate_by": ["t"], "within": "0 s"}),
     "late sessions": changed("windows.0", session(gap="30 min", allowed_lateness="1 min"), KEPT),

@@ -271,7 +271,15 @@ WRONG_TOGETHER = {
     "an event whose rank is a column": changed(
         "windows.0.top", TOP, changed("sources.0.schema", "t STRING, x INT, _rank INT")
     ),
-    "a gap for each event": changed("windows.0", session(gap="CASE WHEN x > 1 THEN INTERVAL 1 HOUR END")),
+    "a gap of each event without a longest": changed(
+        "windows.0", session(gap="CASE WHEN x > 1 THEN INTERVAL 1 HOUR END")
+    ),
+    "a longest gap where there is one": changed("windows.0", session(gap="1 hour", max_gap="2 hours")),
+    "a gap of each event by chance": changed("windows.0", session(gap="rand() * INTERVAL 1 HOUR", max_gap="1 h")),
+    "a longest gap of a window on a grid": changed("windows.0.max_gap", "2 hours"),
+    "gaps of events by the timeline across timelines": changed(
+        "windows.0", session(gap="IF(_timeline = '[]', INTERVAL 1 HOUR, NULL)", max_gap="1 h", across=True), ACROSS
+    ),
     "across timelines where there is one": changed("windows.0.across", True),
     "cut sessions across timelines": changed(
         "windows.0", session(gap="1 s", max_duration="1 h", across=True), changed("time.over", ["x"])

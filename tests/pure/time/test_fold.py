@@ -23,10 +23,12 @@ from tests.oracle.outcome import Counts
 from tests.oracle.policies import Timed, TimePolicies, refused_at_ingestion
 from tests.properties.logs import (
     BASE_US,
+    OWN_GAP,
     Log,
     arrived,
     controlled,
     generate,
+    own_gap,
     record_of,
     rules_of,
     shape_of,
@@ -38,6 +40,7 @@ from tests.seeds import Dice
 from tidemark.assets.recount.records import ends_of
 from tidemark.resources import recount
 from tidemark.resources.recount import rules_after, walk
+from tidemark.resources.recounted_ends import EndsOfWindow
 from tidemark.timeops.instants import NONE
 from tidemark.timeops.rules import SourceTime, TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec
@@ -57,6 +60,7 @@ WINDOWS: tuple[dict[str, str], ...] = (
     {"kind": "hopping", "size": "90 minutes", "hop": "30 minutes", "time_zone": "Australia/Lord_Howe"},
     {"kind": "sliding", "size": "10 us"},
     {"kind": "session", "gap": "7 us"},
+    {"kind": "session", "gap": OWN_GAP, "max_gap": "20 us"},
     {"kind": "snapshot"},
 )
 
@@ -144,7 +148,8 @@ def narrow(log: Log, part: int | None, one: Setting, policies: TimePolicies) -> 
             elif one.rules.follows_activity:
                 role = ACTIVE
         closes = [
-            None if t is None else close_of(shape_of(w), t, one.time.unit_us) for w in one.rules.windows_to_close
+            None if t is None else close_of(shape_of(w), t, one.time.unit_us, record)
+            for w in one.rules.windows_to_close
         ]
         rows.append((event.seq, t, clock, role, log.timeline, event.source, event.split, *closes))
     texts = {"_timeline", "_source", "_split"}
@@ -176,7 +181,7 @@ def assert_equal(log: Log, one: Setting, parts: Sequence[int | None]) -> None:
         tick, events = tick_after(whole, part), list(arrived(log, part))
         judged = judge(narrow(log, part, one, policies), state, one.rules, replace(place, tick_us=tick))
         behind |= behind_in(judged)
-        assert recounted(narrow(log, part, one, policies), state, one, place) == {*behind_in(judged)}
+        assert recounted(log, narrow(log, part, one, policies), state, one, place) == {*behind_in(judged)}
         count = len(events) + (tick is not None)
         assert_watermarks(judged, log.timeline, expected, done, count)
         clocks = [clock for _, clock in events if clock is not None] + ([] if tick is None else [tick])
@@ -184,12 +189,20 @@ def assert_equal(log: Log, one: Setting, parts: Sequence[int | None]) -> None:
     assert_behind(behind, expected)
 
 
-def recounted(items: pa.Table, state: pa.Table, one: Setting, place: LogPlace) -> set[int]:
+def recounted(log: Log, items: pa.Table, state: pa.Table, one: Setting, place: LogPlace) -> set[int]:
     """Return the numbers of the items that are behind the watermark by the recount."""
     names = {"_arrival_seq": "seq", "_timeline": "line", "_source": "source", "_split": "part"}
     records = items.rename_columns([names.get(name, name) for name in items.column_names])
     records = records.append_column("active", pc.not_equal(records["role"], OUTSIDE))
     records = records.append_column("moves", pc.not_equal(records["role"], AHEAD))
+    values, ends = {event.seq: event.value for event in log.events}, list[EndsOfWindow]()
+    for number, window in enumerate(one.rules.windows_to_close):
+        of_window = ends_of(window, one.time.unit_us)
+        if window.gap_by is not None:
+            of_window = replace(of_window, own_gap="of each record")
+            gaps = [own_gap(values[seq], window.reach_us) for seq in records["seq"].to_pylist()]
+            records = records.append_column(f"gap{number}", pa.chunked_array([pa.array(gaps, pa.int64())]))
+        ends.append(of_window)
     sources = one.sources or (SourceTime("s", "e", "UTC", one.time.out_of_orderness_us),)
     idle = one.time.idle_advance
     rules = replace(
@@ -202,7 +215,7 @@ def recounted(items: pa.Table, state: pa.Table, one: Setting, place: LogPlace) -
         clock_tolerance_us=one.time.clock_tolerance_us,
         idle=None if idle == "arrival_clock" else idle,
         idle_timeout_us=one.time.idle_timeout_us,
-        windows=tuple(ends_of(window, one.time.unit_us) for window in one.rules.windows_to_close),
+        windows=tuple(ends),
         first_clock_us=pc.min(records["clock"]).as_py() if place.first_us is None else place.first_us,
         start_clock_us=place.before_us,
         start_ended_us=place.ended_us,

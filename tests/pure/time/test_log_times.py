@@ -16,6 +16,7 @@ from tests.properties.logs import (
     arrived,
     controlled,
     generate,
+    own_gap,
     record_of,
     rules_of,
     shape_of,
@@ -37,8 +38,8 @@ CLOCKS = ("clock", "silence", "idle_splits")
 REASON_OF = {str(reason): reason for reason in REASONS}
 
 
-def log_times(log: Log, *, is_cut: bool) -> LogTimes:
-    """Return the times of a log, as they are read from tables."""
+def log_times(log: Log, *, is_cut: bool, windows: Sequence[WindowSpec] = ()) -> LogTimes:
+    """Return the times of a log, and the gaps that its records say for some windows, as they are read from tables."""
     events = list(log.events)
     clocks = [clock for part in range(len(log.cuts) + 1) for _, clock in arrived(log, part if is_cut else None)]
     clocks = clocks if is_cut else [clock for _, clock in arrived(log, None)]
@@ -77,6 +78,7 @@ def log_times(log: Log, *, is_cut: bool) -> LogTimes:
         split=np.array([splits.index(event.split) for event in events], np.int32),
         splits=splits,
         stretches=stretches,
+        gaps={w.name: numbers([own_gap(e.value, w.reach_us) for e in events]) for w in windows if w.gap_by},
     )
 
 
@@ -100,7 +102,8 @@ def test_the_watermark_that_each_record_met_and_its_verdict_are_those_of_the_ora
     for number in range(SETTINGS):
         one, logs = drawn(mode, dice, number)
         for log, is_cut in logs:
-            judged, found = log_times(log, is_cut=is_cut).judged(one.rules), expected(log, one)
+            times = log_times(log, is_cut=is_cut, windows=one.windows)
+            judged, found = times.judged(one.rules), expected(log, one)
             letters = {letter.seq: letter for letter in found.dead_letters if letter.stage != "window"}
             for event in log.events:
                 letter = letters.get(event.seq)
@@ -170,7 +173,7 @@ def test_with_that_tolerance_a_record_is_accepted_and_with_one_unit_less_it_is_n
         one, logs = drawn(mode, dice, number)
         own = [1] if len(one.sources) == 2 and one.sources[1].out_of_orderness_us == 3 * one.time.unit_us else []
         for log, is_cut in logs[:: 1 if number == 0 else 3]:
-            times = log_times(log, is_cut=is_cut)
+            times = log_times(log, is_cut=is_cut, windows=one.windows)
             for (seq, window), reason in refusals(log, one).items():
                 if window is not None:
                     continue
@@ -232,10 +235,17 @@ def test_with_that_lateness_a_window_takes_the_event_and_with_one_microsecond_le
         by = 3_000_000_000 if "time_zone" in shape else 1
         logs = [stretched(log, by) for log in generate(rng.getrandbits(32), 12)]
         for log in logs:
-            times = log_times(log, is_cut=False)
-            letters = {letter.seq for letter in expected(log, one).dead_letters if letter.window_name == "w"}
+            times = log_times(log, is_cut=False, windows=one.windows)
+            of_window = [letter for letter in expected(log, one).dead_letters if letter.window_name]
+            refused_by = {letter.seq: letter.reason for letter in of_window}
+            letters = {seq for seq, reason in refused_by.items() if reason == "window_closed"}
             accepted = np.array(
-                [event.seq for event in log.events if refusals(log, one).get((event.seq, None)) is None]
+                [
+                    event.seq
+                    for event in log.events
+                    if refusals(log, one).get((event.seq, None)) is None
+                    and refused_by.get(event.seq) != "bad_expression"
+                ]
             )
             for seq in letters:
                 refused = Refusal(seq, Reason.WINDOW_CLOSED, (0,), {0: accepted})
@@ -274,6 +284,8 @@ def test_the_watermark_that_closes_the_last_window_of_an_event_is_that_of_the_or
         {"name": "w", "aggregates": {"n": "count(*)"}, "allowed_lateness": "2 us", **shape}
     )
     for us in range(100, 160):
-        wanted = close_of(shape_of(window), us, 1)
+        event = Event(us, us, us, us % 6)
+        wanted = close_of(shape_of(window), us, 1, record_of(event, Log("c", (event,))))
+        own = own_gap(event.value, window.reach_us) if window.gap_by else None
         if wanted is not None:
-            assert last_close(us, window) == (wanted - 1 if window.kind == "sliding" else wanted)
+            assert last_close(us, window, own) == (wanted - 1 if window.kind == "sliding" else wanted)

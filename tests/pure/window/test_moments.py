@@ -17,11 +17,13 @@ from tests.oracle.grids import windows_of
 from tests.oracle.outcome import Counts
 from tests.oracle.policies import TimePolicies
 from tests.properties.logs import (
+    OWN_GAP,
     Log,
     arrived,
     controlled,
     generate,
     near,
+    own_gap,
     record_of,
     rules_of,
     shape_of,
@@ -45,6 +47,7 @@ SHAPES: tuple[dict[str, str], ...] = (
     {"kind": "hopping", "size": "30 us", "hop": "10 us", "closed": "right"},
     {"kind": "session", "gap": "9 us"},
     {"kind": "session", "gap": "3 us"},
+    {"kind": "session", "gap": OWN_GAP, "max_gap": "30 us"},
 )
 
 
@@ -56,6 +59,7 @@ class Accepted:
     t: int
     watermark: int
     clock: int
+    gap: int
 
 
 @dataclass(frozen=True)
@@ -104,16 +108,17 @@ def in_sessions(
     came = Came(
         group=np.zeros(len(both), np.int64),
         t=np.array([one.t for one in both], np.int64),
+        until=np.array([one.t + one.gap for one in both], np.int64),
         watermark=np.array([one.watermark for one in both] if keeps else [], np.int64),
         is_known=np.arange(len(both)) < len(known),
         clock=np.array([one.clock for one in both], np.int64),
     )
     found = sessions(came, np.zeros(0, CLOSED), rules_of_sessions(w, keeps=keeps))
-    for session, first, last, made_by, changed_by in found.bounds.tolist():
-        end, events = last + w.gap_us, []
+    for session, first, end, made_by, changed_by in found.bounds.tolist():
+        events = list[tuple[int, int, bool]]()
         by_maker = rank(w, both[made_by], end) if made_by >= 0 else ON_TIME
         for place, event in enumerate(both):
-            inside = found.session[place] == session and first <= event.t <= last
+            inside = found.session[place] == session and first <= event.t <= end
             if inside and (changed_by < 0 or place < changed_by):
                 own = max(rank(w, event, end), by_maker)
                 made_now = made_by >= len(known) and own == by_maker
@@ -131,7 +136,7 @@ def given(
     flushed: bool,
 ) -> list[tuple[Any, ...]]:
     """Return the results of a segment: start, end, events where they are shown, revision, is final, watermark."""
-    own = [one.changed_by or Accepted(NONE, NONE, NONE, NONE) for one in held]
+    own = [one.changed_by or Accepted(NONE, NONE, NONE, NONE, 0) for one in held]
     known = Open(
         pa.chunked_array([pa.array([log.timeline] * len(held), pa.string())]),
         np.array([one.end for one in held], np.int64),
@@ -161,6 +166,8 @@ def assert_equal(log: Log, one: Setting, w: WindowSpec, parts: Sequence[int | No
     records = [record_of(event, log) for event in log.events]
     shape = shape_of(w)
     expected = oracle.run(list(controlled(whole, records, flush=flush)), rules, [shape])
+    one_gap = w.gap_us if w.kind == "session" and not w.gap_by else None
+    gaps = {event.seq: one_gap or own_gap(event.value, w.reach_us if w.gap_by else 30) for event in log.events}
     accepted = {e.seq: (e.timestamp_us, met(e)) for e in (*expected.ordered, *expected.held)}
     late = {letter.seq for letter in expected.dead_letters if letter.stage == "window"}
     policies, place, state, done = TimePolicies(rules, Counts()), LogPlace(), STATE.empty_table(), 0
@@ -172,7 +179,7 @@ def assert_equal(log: Log, one: Setting, w: WindowSpec, parts: Sequence[int | No
         at = [expected.watermarks[n].get(log.timeline) if n >= 0 else None for n in (done - 1, done + count - 1)]
         before, after = (NONE if us is None else us for us in at)
         fresh = [
-            Accepted(event.seq, *accepted[event.seq], NONE if clock is None else clock)
+            Accepted(event.seq, *accepted[event.seq], NONE if clock is None else clock, gaps[event.seq] or 0)
             for event, clock in events
             if event.seq in accepted and event.seq not in late
         ]

@@ -13,9 +13,11 @@ import pytest
 
 from tests import oracle
 from tests.properties.logs import (
+    OWN_GAP,
     Log,
     controlled,
     generate,
+    own_gap,
     record_of,
     rules_of,
     segment,
@@ -44,10 +46,13 @@ class Accepted:
     group: int
     t: int
     watermark: int
+    gap: int
 
 
 def window(policy: str, rng: random.Random) -> WindowSpec:
     keys = {"gap": rng.choice(["7 us", "2 us", "30 us"])}
+    if rng.random() < 0.5:
+        keys = {"gap": OWN_GAP, "max_gap": rng.choice(["30 us", "12 us"])}
     if policy == "keep":
         keys["allowed_lateness"] = rng.choice(["0 us", "12 us", "3 us"])
     elif rng.random() < 0.6:
@@ -60,6 +65,7 @@ def came(events: Sequence[Accepted], known: Sequence[Accepted], keeps: bool) -> 
     return Came(
         group=np.array([one.group for one in both], np.int64),
         t=np.array([one.t for one in both], np.int64),
+        until=np.array([one.t + one.gap for one in both], np.int64),
         watermark=np.array([one.watermark for one in both] if keeps else [], np.int64),
         is_known=np.arange(len(both)) < len(known),
         clock=np.zeros(0, np.int64),
@@ -71,11 +77,14 @@ def assert_equal(log: Log, one: Setting, w: WindowSpec, parts: Sequence[int | No
     records = [record_of(event, log) for event in log.events]
     wide = 1 + len(log.events) % 6  # values of one group: few groups have long sessions
     shape = replace(shape_of(w), group=lambda record: (int(str(record.payload["v"])) // wide,))
+    gaps = {e.seq: own_gap(e.value, w.reach_us) if w.gap_by else w.gap_us for e in log.events}
     items = list(controlled(whole, records, flushed))
     expected = oracle.run(items, rules_of(one.time, one.sources), [shape])
     values = {event.seq: event.value // wide for event in log.events}
     accepted = {
-        e.seq: Accepted(e.seq, values[e.seq], e.timestamp_us, met(e)) for e in (*expected.ordered, *expected.held)
+        e.seq: Accepted(e.seq, values[e.seq], e.timestamp_us, met(e), gap)
+        for e in (*expected.ordered, *expected.held)
+        if (gap := gaps[e.seq]) is not None
     }
     keeps = one.time.out_of_order == "keep"
     known: list[Accepted] = []
@@ -118,7 +127,7 @@ def assert_equal(log: Log, one: Setting, w: WindowSpec, parts: Sequence[int | No
         place += 2 * is_flushed
     wanted = [(int(str(r.group[0])), r.window_start, r.window_end, r.events) for r in expected.windows["w"]]
     assert sorted(given) == sorted(wanted)
-    refused = [letter for letter in expected.dead_letters if letter.stage == "window"]
+    refused = [letter for letter in expected.dead_letters if letter.reason == "window_closed"]
     assert {seq: missed for seq, (missed, _) in letters.items()} == {
         one.seq: one.missed_windows[0] for one in refused
     }

@@ -133,13 +133,15 @@ def goes_with_the_source_of_the_example(text: str, folder: Path) -> None:
 
 
 def has_windows(text: str, folder: Path) -> None:
-    """Put them into the spec of the README, or if they go over a join into the example of that."""
-    if "from: paid" not in text:
+    """Put them into the spec of the README, or into the example whose columns they name."""
+    examples = {"from: paid": "paid_orders", "max_gap": "own_gaps"}
+    name = next((name for part, name in examples.items() if part in text), None)
+    if name is None:
         takes_the_place_of_keys(text, folder)
         return
-    example, _, _ = (ROOT / "examples" / "paid_orders.yaml").read_text().partition("windows:")
-    (folder / "orders.yaml").write_text(example + text)
-    assert len(read_spec(folder / "orders.yaml").spec.windows) == 1
+    example, _, _ = (ROOT / "examples" / f"{name}.yaml").read_text().partition("windows:")
+    (folder / "example.yaml").write_text(example + text)
+    assert len(read_spec(folder / "example.yaml").spec.windows) == 1
 
 
 def is_the_port_of_a_server(text: str, folder: Path) -> None:
