@@ -85,7 +85,7 @@ def _audit_window(
             if len(wrong) < _MOST_NAMED:
                 wrong.append(result)
         doubled += doubled_results(workspace, window, part, workspace.base_of)
-        until = bookmarks.bookmark.windows | {window.name: min(part.end_us, _final_before_us(window, closed_us))}
+        until = {**bookmarks.bookmark.windows, window.name: min(part.end_us, _final_before_us(window, closed_us))}
         bookmarks.note(windows=until, findings=(*bookmark.findings, *_findings(workspace, window, wrong, doubled)))
     yield from _findings(workspace, window, wrong, doubled)
 

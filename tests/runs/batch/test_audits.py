@@ -416,7 +416,7 @@ class _StoppedError(Exception):
 
 def workspace_of(base: Path, tell: Callable[[str], None]) -> Workspace:
     """Return the pipeline for an audit in this process; Spark is the one that is there."""
-    return Workspace(read_spec(base / "meter.yaml"), base / "warehouse", SparkSession.getActiveSession, tell=tell)
+    return Workspace(read_spec(base / "meter.yaml"), base / "warehouse", SparkSession.builder.getOrCreate, tell=tell)
 
 
 def stopped(base: Path, at: str) -> list[str]:
