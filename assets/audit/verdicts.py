@@ -25,6 +25,7 @@ from tidemark.assets.exclusions import records_between
 from tidemark.assets.log_control import SPEC, recorded, waits_up_to
 from tidemark.assets.planning import segment_of
 from tidemark.assets.recount.records import rules_at
+from tidemark.assets.retention import before_seq_of
 from tidemark.assets.state.checkpoints import START, Checkpoint, checkpoints_of, has_state, state_at
 from tidemark.assets.state.dedup import known_first_times, spans_of
 from tidemark.resources import tables
@@ -49,6 +50,7 @@ Numbers = NDArray[np.int64]
 MOST = 1_000_000
 """Records that are judged again at once."""
 _MOST_NAMED = 1_000
+_DUPLICATES_GONE = "`retention` has removed the dead letters that say which records are duplicates"
 _ACCEPTED, _UNTIMED, _DUPLICATE, _EARLY, _LATE, _OUT_OF_ORDER, _NOWHERE = range(7)
 _WORDS = (
     "accepted",
@@ -95,12 +97,21 @@ def audit_verdicts(
 def _judge_all(
     workspace: Workspace, of_batches: Mapping[int, Checkpoint], compared: "_Comparison", note: Callable[[str], None]
 ) -> None:
-    """Judge the log again, and compare each part with where the tables have its records."""
+    """Judge the log again, and compare each part with where the tables have its records.
+
+    Which records are duplicates is read from the dead letters: where some of these are gone, the log is judged again
+    from the first batch on that has all.
+    """
+    first_known = before_seq_of(workspace, tables.DEAD_LETTERS) if workspace.spec.time.deduplicate_by else 0
+    is_begun = first_known == 0
     before, timelines, total = START, STATE.empty_table(), workspace.progress.processed_end()
     rules_before: RecountRules | None = None
     for commit in workspace.batches.history("process"):
         under = workspace.under(_spec_at(workspace, commit))
-        if records_in(commit.plan):
+        if not is_begun and commit.plan.first_seq >= first_known and has_state(under, before):
+            is_begun, timelines = True, state_at(under, before)
+            note(f"verdicts before record {commit.plan.first_seq:,} were not recounted: {_DUPLICATES_GONE}")
+        if records_in(commit.plan) and is_begun:
             log = records_between(under, commit.plan.first_seq, plan_end(commit.plan))
             rules = _rules_of(under, log, before, commit.plan)
             if rules_before is not None and not _are_alike(rules, rules_before):
@@ -119,6 +130,8 @@ def _judge_all(
             if not rules.follows_clock:
                 compared.compare_watermark(of_batches[commit.batch_id], pc.max(timelines["computed"]).as_py())
         before = of_batches[commit.batch_id]
+    if not is_begun:
+        note(f"verdicts were not recounted: {_DUPLICATES_GONE}")
 
 
 def _spec_at(workspace: Workspace, commit: Commit) -> Spec:
@@ -176,6 +189,8 @@ class _Places:
         us: `_timestamp` of an accepted one, microseconds; NONE of others.
         is_let_in: Whether an operator has let it in.
         policy: What rule 3 does with an event that it finds.
+        events_from: The first record whose event is kept.
+        letters_from: The first record whose dead letters are kept.
     """
 
     seqs: range
@@ -184,6 +199,13 @@ class _Places:
     us: Numbers
     is_let_in: Flags
     policy: str
+    events_from: int
+    letters_from: int
+
+    def may_be_gone(self, seqs: Numbers, wanted: NDArray[np.int8]) -> Flags:
+        """Return for some records whether `retention` may have removed the row that they should have."""
+        is_event = (wanted == _ACCEPTED) | self.is_let_in[seqs - self.seqs.start]
+        return np.where(is_event, seqs < self.events_from, seqs < self.letters_from)
 
     @classmethod
     def of(cls, workspace: Workspace, seqs: range, rules: RecountRules) -> "_Places":
@@ -210,6 +232,8 @@ class _Places:
             us,
             is_let_in=np.isin(numbers, admitted(workspace).between(seqs.start, seqs.stop)),
             policy=rules.out_of_order,
+            events_from=before_seq_of(workspace, tables.ORDERED_EVENTS),
+            letters_from=before_seq_of(workspace, tables.DEAD_LETTERS),
         )
 
 
@@ -242,9 +266,12 @@ class _Comparison:
         if not self._knows_accepted:  # of an accepted record there is no row
             copies[at[wanted == _ACCEPTED]] += 1
             expected &= ~places.is_let_in
+        may_be_gone = places.may_be_gone(part.seqs, wanted) & (copies[at] == 0)
+        copies[at[may_be_gone]] = 1
         self.lost += self._named(places, expected & (copies == 0))
         self.doubled += self._named(places, (copies > 1) | (~expected & ~places.is_let_in & (copies > 0)))
-        self._compare_reasons(part.seqs, places.code[at], wanted, ~places.is_let_in[at] & (copies[at] == 1))
+        is_there = ~places.is_let_in[at] & (copies[at] == 1) & ~may_be_gone
+        self._compare_reasons(part.seqs, places.code[at], wanted, is_there)
         is_timed = (places.us[at] != NONE) & (wanted == _ACCEPTED) & ~places.is_let_in[at]
         if places.policy == "adjust":  # these have the time of the watermark
             is_timed &= ~part.below

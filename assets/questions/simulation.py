@@ -11,6 +11,7 @@ from typing import Any
 
 from tidemark.assets.preview import RowChange, Stretch, WindowRows, letters_now, preview, rows_now
 from tidemark.assets.questions.simulation_text import text_of
+from tidemark.assets.retention import first_days
 from tidemark.assets.spec_changes import changes_of_spec, ensure_one_file
 from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import SpecError, TidemarkError
@@ -137,7 +138,10 @@ def _today(workspace: Workspace, within: Stretch) -> Simulated:
     changes = changes_of_spec(workspace)
     keys = ", ".join(f"`{change.path}`" for change in changes)
     note = f"the tables were made with another spec; changed since: {keys}. Settings are added to the spec as it is"
-    return Simulated((), letters_now(workspace, within), rows, (note,) if changes else ())
+    kept = ", ".join(f"{key} from {day} on" for key, day in first_days(workspace).items())
+    gone = f"what `retention` has removed is not compared: {kept}"
+    notes = [*([note] if changes else []), *([gone] if kept else [])]
+    return Simulated((), letters_now(workspace, within), rows, tuple(notes))
 
 
 def _simulated(workspace: Workspace, setting: Setting, within: Stretch) -> Simulated:
