@@ -4,7 +4,7 @@ Here: the days by the log's own clock, the rows of each table, one commit of all
 to know of it afterwards (retention.py), the files of a table (resources/delta/lake.py), when it is done
 (pipelines/upkeep.py).
 
-Days go by the clock of the log, never by the machine's: a pipeline that stands still loses nothing. What later
+Days go by the clock of the log, never by the machine's: a stopped pipeline loses nothing. What later
 batches need is in tables of state, and rows that may change still are not final, so neither is removed here.
 """
 
@@ -76,7 +76,7 @@ class Removal:
     @property
     def rows(self) -> int:
         """How many rows it is about."""
-        return sum(one.rows for one in self.old)
+        return sum(old.rows for old in self.old)
 
 
 def remove_old(workspace: Workspace, run_id: str) -> Removal:
@@ -91,32 +91,32 @@ def remove_old(workspace: Workspace, run_id: str) -> Removal:
         return Removal()
 
     def take_on() -> tuple[Removal, Plan | None]:
-        found = old_rows(workspace)
-        if not found.old:
-            return found, None
+        removal = old_rows(workspace)
+        if not removal.old:
+            return removal, None
         last, end = workspace.batches.last_commit(), workspace.progress.processed_end()
         assert last is not None  # it has written the rows
         fingerprint = last.plan.fingerprint  # the next run applies all that the spec has changed
-        names = {"tables": [one.table for one in found.old]}
-        return found, begin(
+        names = {"tables": [old.table for old in removal.old]}
+        return removal, begin(
             workspace, run_id, "retention", names, after=last, seqs=(end, end), fingerprint=fingerprint
         )
 
-    found, plan = when_free(workspace, take_on)
+    removal, plan = when_free(workspace, take_on)
     if plan is None:
-        return found
+        return removal
     with at_work(workspace, plan):
         for table in workspace.base_of_existing:
             workspace.ready(table, plan)  # an unfinished attempt may have written any of them
-        freed = sum(_remove(workspace, plan, one) for one in found.old)
-        write_items(workspace, plan, [_item(workspace, found.old)])
+        freed = sum(_remove(workspace, plan, old) for old in removal.old)
+        write_items(workspace, plan, [_item(workspace, removal)])
         counts = Counter[str]()
-        for one in found.old:
-            counts.update({f"{REMOVED}{name}": n for name, n in one.counts.items()})
+        for old in removal.old:
+            counts.update({f"{REMOVED}{name}": n for name, n in old.counts.items()})
         missing = [table for table in workspace.tables if not workspace.lake.exists(table)]
         versions = workspace.outputs(plan, but=missing)
         workspace.batches.commit(plan, counts, versions, workspace.clock.now(), reason="retention")
-    return replace(found, freed=freed)
+    return replace(removal, freed=freed)
 
 
 def _remove(workspace: Workspace, plan: Plan, old: OldRows) -> int:
@@ -127,15 +127,15 @@ def _remove(workspace: Workspace, plan: Plan, old: OldRows) -> int:
     return before - sum(lake.opened.seen(old.table, written.version).sizes.values())
 
 
-def _item(workspace: Workspace, old: tuple[OldRows, ...]) -> dict[str, Any]:
+def _item(workspace: Workspace, removal: Removal) -> dict[str, Any]:
     """Return the item of the log that says what is gone."""
-    said = {one.table: {**one.gone.to_json(), "rows": one.rows} for one in old}
+    by_table = {old.table: {**old.gone.to_json(), "rows": old.rows} for old in removal.old}
     return control_item(
         workspace.progress.processed_end() - 1,
         RETENTION,
-        f"{plural(sum(one.rows for one in old), 'row')} had become old",
+        f"{plural(removal.rows, 'row')} had become old",
         clock_us=workspace.progress.position().clock_us,
-        argument=json.dumps({"tables": said}, separators=(",", ":")),
+        argument=json.dumps({"tables": by_table}, separators=(",", ":")),
     )
 
 
@@ -147,8 +147,8 @@ def old_rows(workspace: Workspace) -> Removal:
     position = workspace.progress.position()
     if why := _why_not(workspace, position):
         return Removal(waits=why)
-    found = [*_of_records(workspace, position), *_of_results(workspace, position)]
-    return Removal(tuple(one for one in found if one.rows))
+    of_tables = [*_of_records(workspace, position), *_of_results(workspace, position)]
+    return Removal(tuple(old for old in of_tables if old.rows))
 
 
 def _why_not(workspace: Workspace, position: Position) -> str:
@@ -172,7 +172,7 @@ def _why_not(workspace: Workspace, position: Position) -> str:
 
 
 def _of_records(workspace: Workspace, position: Position) -> Iterator[OldRows]:
-    """Yield the old rows of tables with rows of records: days are those of the clock at the record."""
+    """Yield the old rows of tables with rows of records: a day is that of the clock at the record."""
     retention = workspace.spec.retention
     assert retention is not None  # looked at before
     if position.clock_us is None:
@@ -225,7 +225,7 @@ def _old_events(workspace: Workspace, first: date, before_seq: int) -> OldRows:
 
 
 def _of_results(workspace: Workspace, position: Position) -> Iterator[OldRows]:
-    """Yield the old rows of results: days are those on which they end, by the watermark and the clock.
+    """Yield the old rows of results: a day is that of their end, behind the watermark and the clock.
 
     A watermark that a wrong time has driven ahead of the clock makes nothing old, and results of a past that arrived
     late stay as long as ones that came at their time.
@@ -271,7 +271,7 @@ def _old_results(workspace: Workspace, table: str, first: date, until_us: int, w
 
 
 def _first_day(now_us: int, length: timedelta, zone: str) -> date | None:
-    """Return the first day that is kept: so many whole days before the one of an instant; None for none."""
+    """Return the first day that stays: so many whole days before the one of an instant; None for none."""
     today = instant_of(now_us).astimezone(ZoneInfo(zone)).date()
     days = length // _DAY
     return today - length if (today - date.min).days > days + 1 else None

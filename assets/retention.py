@@ -1,4 +1,4 @@
-"""What `retention` has removed of a pipeline's tables: what every question has to know that reads their past.
+"""The limits up to which `retention` has removed rows: every question about the past of tables has to know them.
 
 Here: the limits by table, as `log_control` has them, and errors of who needs rows that are gone. Not here: removing
 rows (removal.py), how many they were, which `batches` counts (resources/batches/plans.py).
@@ -30,7 +30,7 @@ class Gone:
     """The rows that are gone of a table.
 
     Attributes:
-        first_day: The first day that is kept.
+        first_day: The first day that stays.
         before_seq: Of dead letters and events: rows of records before this one are gone, but for what came into the
             table later. 0 of results.
         until_us: Of results: final ones that end at this instant or before it are gone, microseconds.
@@ -61,10 +61,10 @@ class Gone:
         return {"first_day": self.first_day.isoformat(), **numbers}
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> "Gone":
-        """Return it from `log_control`, whatever else is said there."""
-        numbers = {name: int(said[name]) for name in _NUMBERS if name in said}
-        return cls(date.fromisoformat(said["first_day"]), **numbers)
+    def from_json(cls, limits: Mapping[str, Any]) -> "Gone":
+        """Return it from `log_control`, whatever else that says."""
+        numbers = {name: int(limits[name]) for name in _NUMBERS if name in limits}
+        return cls(date.fromisoformat(limits["first_day"]), **numbers)
 
 
 def gone_of(workspace: Workspace) -> Mapping[str, Gone]:
@@ -74,28 +74,28 @@ def gone_of(workspace: Workspace) -> Mapping[str, Gone]:
     items = {item["_batch_id"]: item for item in recorded(workspace, RETENTION)}
     if not items:
         return {}
-    found: dict[str, Gone] = {}
+    gone_by_table: dict[str, Gone] = {}
     rebuilds = {commit.batch_id: RebuildInput.of(commit.plan) for commit in workspace.batches.history("rebuild")}
     for batch_id in sorted({*items, *rebuilds}):
         if batch_id in rebuilds:
-            _rebuilt(found, rebuilds[batch_id])
+            _rebuilt(gone_by_table, rebuilds[batch_id])
         else:
-            for table, said in json.loads(items[batch_id]["argument"])["tables"].items():
-                gone = Gone.from_json(said)
-                found[table] = found[table].and_then(gone) if table in found else gone
-    return found
+            for table, limits in json.loads(items[batch_id]["argument"])["tables"].items():
+                gone, before = Gone.from_json(limits), gone_by_table.get(table)
+                gone_by_table[table] = gone if before is None else before.and_then(gone)
+    return gone_by_table
 
 
-def _rebuilt(found: dict[str, Gone], rebuild: RebuildInput) -> None:
+def _rebuilt(gone: dict[str, Gone], rebuild: RebuildInput) -> None:
     """Take into account that tables continue under new names, or have all rows again."""
     for new, old in rebuild.renamed.items():
         for table in _OF_WINDOW:
-            if table(old) in found:
-                found[table(new)] = found.pop(table(old))
+            if table(old) in gone:
+                gone[table(new)] = gone.pop(table(old))
     if not rebuild.renamed:
         for name in rebuild.windows:
             for table in _OF_WINDOW:
-                found.pop(table(name), None)
+                gone.pop(table(name), None)
 
 
 def results_gone_until(workspace: Workspace, window: str) -> int:
@@ -105,27 +105,27 @@ def results_gone_until(workspace: Workspace, window: str) -> int:
 
 
 def kept_results(workspace: Workspace, window: str, rows: "DataFrame") -> "DataFrame":
-    """Return rows of results without the ones that end before what is kept of a window's table."""
+    """Return rows of results without the ones that end before what stays of a window's table."""
     until_us = results_gone_until(workspace, window)
     return rows if until_us == MIN_US else rows.where(f"unix_micros(window_end) > {until_us}")
 
 
 def kept_letters(workspace: Workspace, rows: "DataFrame") -> "DataFrame":
-    """Return dead letters without the ones of records before the first one whose letters are kept."""
+    """Return dead letters without the ones of records before the first one whose letters stay."""
     before_seq = before_seq_of(workspace, tables.DEAD_LETTERS)
     return rows.where(f"coalesce({SEQ} >= {before_seq}, true)") if before_seq else rows
 
 
 def before_seq_of(workspace: Workspace, table: str) -> int:
-    """Return the first record whose dead letters, or whose event, are kept."""
+    """Return the first record whose dead letters, or whose event, stay."""
     gone = gone_of(workspace).get(table)
     return 0 if gone is None else gone.before_seq
 
 
 def first_days(workspace: Workspace) -> dict[str, date]:
-    """Return the first day that is kept, by the key of `retention` whose rows were removed."""
-    found: dict[str, date] = {}
+    """Return the first day that stays, by the key of `retention` whose rows were removed."""
+    days: dict[str, date] = {}
     for table, gone in gone_of(workspace).items():
         key = table if table in (tables.DEAD_LETTERS, tables.ORDERED_EVENTS) else "windows"
-        found[key] = max(found.get(key, gone.first_day), gone.first_day)
-    return dict(sorted(found.items()))
+        days[key] = max(days.get(key, gone.first_day), gone.first_day)
+    return dict(sorted(days.items()))

@@ -61,7 +61,7 @@ class Status:
         reads_files_only: True if all that waits are files.
         forgotten: How many records are forgotten.
         forgetting: `tidemark forget` has not come to its end.
-        kept_from: By key of `retention`, the first day whose rows are kept; older ones were removed.
+        kept_from: By key of `retention`, the first day whose rows stay; older ones were removed.
     """
 
     name: str

@@ -61,7 +61,7 @@ def _difference(
     """Return in words how rows of a table differ from what the batches counted; None where they do not.
 
     A rebuild of some windows, and a decision on records, count differences from what earlier batches counted: with
-    them the sums alone are compared. So are batches of which rows are `gone`: `count` is without these.
+    them the sums alone are compared. So are batches that have lost rows, which are `gone`: `count` is without these.
     """
     wanted, rows = sum(count(commit.counts) for commit in commits), sum(written.values())
     last = -1 if gone is None else gone.last_batch

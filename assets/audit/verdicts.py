@@ -189,8 +189,8 @@ class _Places:
         us: `_timestamp` of an accepted one, microseconds; NONE of others.
         is_let_in: Whether an operator has let it in.
         policy: What rule 3 does with an event that it finds.
-        events_from: The first record whose event is kept.
-        letters_from: The first record whose dead letters are kept.
+        events_from: The first record whose event stays.
+        letters_from: The first record whose dead letters stay.
     """
 
     seqs: range

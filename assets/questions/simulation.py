@@ -138,9 +138,9 @@ def _today(workspace: Workspace, within: Stretch) -> Simulated:
     changes = changes_of_spec(workspace)
     keys = ", ".join(f"`{change.path}`" for change in changes)
     note = f"the tables were made with another spec; changed since: {keys}. Settings are added to the spec as it is"
-    kept = ", ".join(f"{key} from {day} on" for key, day in first_days(workspace).items())
-    gone = f"what `retention` has removed is not compared: {kept}"
-    notes = [*([note] if changes else []), *([gone] if kept else [])]
+    days = ", ".join(f"{key} from {day} on" for key, day in first_days(workspace).items())
+    gone = f"what `retention` has removed is not compared: {days}"
+    notes = [*([note] if changes else []), *([gone] if days else [])]
     return Simulated((), letters_now(workspace, within), rows, tuple(notes))
 
 

@@ -258,10 +258,13 @@ class Version:
     def files_meant(self, filters: Filters) -> tuple[list[str], list[str]]:
         """Return the files all of whose rows match, and the files with matching and other rows.
 
-        Only files whose bounds leave it open are read, and of these the columns of the filters.
+        Only files whose bounds leave it open, or that have a null, are read, and of these the columns of the filters.
         """
-        whole = self.files_within(filters) if self._are_bounded(filters) else []
         partly, names = list[str](), list(dict.fromkeys(name for name, _, _ in filters))
+        whole = self.files_within(filters) if self._are_bounded(filters) else []
+        for name in names if whole else []:
+            bounds = self.bounds_by_file(name)
+            whole = [path for path in whole if path in bounds]
         for path in sorted({*self.files_with(filters)} - {*whole}):
             rows = self.rows_of([path], names)
             if met := rows.filter(arrow_condition(filters)).num_rows:

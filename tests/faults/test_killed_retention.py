@@ -1,4 +1,4 @@
-"""Removing old rows, killed between any two commits, with live runs between: all rows are there, or the old ones gone."""
+"""Removing old rows, killed between any two commits, with live runs between: all rows are there, or only new ones."""
 
 from pathlib import Path
 

@@ -29,6 +29,20 @@ def test_files_whose_rows_are_all_old_go_and_others_are_split_before(tmp_path: P
     assert content(lake, 4) == [1, 2, 3, 7, 8, 9]
 
 
+def test_a_row_without_a_number_is_never_old_whatever_the_bounds_of_its_file_say(tmp_path: Path) -> None:
+    table = "dead_letters"
+    lake = Lake(tmp_path)
+    lake.create(table, pa.schema([("_arrival_seq", pa.int64())]))
+    lake.append_rows(table, pa.table({"_arrival_seq": pa.array([1, 2, None], pa.int64())}), attempt=1, expect=0)
+    lake.append_rows(table, pa.table({"_arrival_seq": pa.array([3, 4], pa.int64())}), attempt=2, expect=1)
+    version = lake.opened.seen(table)
+    assert len(version.bounds_by_file("_arrival_seq")) == 1
+    whole, partly = version.files_meant([("_arrival_seq", "<", 9)])
+    assert (len(whole), len(partly)) == (1, 1)
+    lake.remove_old(table, [("_arrival_seq", "<", 9)], attempt=3, expect=2)
+    assert lake.rows(table)["_arrival_seq"].to_pylist() == [None]
+
+
 def test_repeated_by_its_attempt_nothing_is_written_and_without_old_rows_there_is_no_commit(tmp_path: Path) -> None:
     lake = lake_of(tmp_path, [1, 7])
     first = lake.remove_old(T, OLD, attempt=2, expect=1)

@@ -229,3 +229,48 @@ def test_nothing_goes_while_a_batch_waits_or_the_clock_is_ahead(short: Made) -> 
     at = START + timedelta(days=1)
     assert old_rows(replace(workspace_of(made), clock=FixedClock(at))).waits.startswith("the clock of the log is")
     assert old_rows(workspace_of(made)).rows > 0
+
+
+JOINED = """\
+name: joined
+sources:
+  - {name: asks, kind: files, path: asks/*.jsonl, format: json, arrival_time: got, settle: 0 s,
+     schema: "id STRING, at STRING, got STRING, k STRING, v BIGINT"}
+  - {name: bids, kind: files, path: bids/*.jsonl, format: json, arrival_time: got, settle: 0 s,
+     schema: "id STRING, at STRING, got STRING, k STRING, v BIGINT"}
+time: {timestamp_by: at, over: [k], out_of_orderness: 10 s}
+joins:
+  - {name: near, kind: interval, left: {source: asks}, right: {source: bids}, on: [k], before: 1 minute,
+     after: 0 s, how: left}
+windows:
+  - {name: hourly, kind: tumbling, size: 1 hour, group_by: [k], change_feed: true, aggregates: {n: count(*)}}
+alerts: {dead_letter_rate: {warn: 90 %, period: 1 day}}
+retention: {ordered_events: 2 days, windows: 1 day}
+"""
+
+
+def test_answers_of_joins_and_rows_with_a_change_feed_go_and_each_timeline_keeps_its_numbers(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    made = written(tmp_path, "joined", JOINED)
+    for name in ("asks", "bids"):
+        (tmp_path / name).mkdir()
+        text = "".join(json.dumps(row) + "\n" for day in range(4) for row in records_of(day) if row["at"])
+        (tmp_path / name / "all.jsonl").write_text(text)
+    assert asked(made, "run").exit_code == 0
+    before = {table: rows(made, table) for table in ("joins/near", "windows/hourly", "ordered_events")}
+    assert "old rows" in maintained(made)
+    first = START + timedelta(days=2)
+    assert rows(made, "joins/near") == [row for row in before["joins/near"] if row["_timestamp"] >= first]
+    assert rows(made, "windows/hourly") == [row for row in before["windows/hourly"] if row["window_end"] > first]
+    events = rows(made, "ordered_events")
+    assert 0 < len(events) < len(before["ordered_events"])
+    assert all(row in before["ordered_events"] for row in events)
+    assert audited(made) == []
+    explained = asked(made, "explain", "--seq", "0").output
+    assert "`retention` has removed old answers, among them the ones that name it" in explained
+    land_more = "".join(json.dumps(row) + "\n" for row in records_of(5) if row["at"])
+    (tmp_path / "asks" / "more.jsonl").write_text(land_more)
+    assert asked(made, "run").exit_code == 0
+    assert "old rows" in maintained(made)
+    assert audited(made) == []
