@@ -49,6 +49,8 @@ def _written(spec: Spec, plan: Plan) -> Sequence[str]:
             return [tables.RAW_EVENTS]
         case "backfill":
             return [tables.window_table(plan.input["window"])]
+        case "retention":
+            return list(plan.input["tables"])
         case "change":
             return list(dict.fromkeys(change["table"] for change in plan.input["changes"]))
         case _:

@@ -125,6 +125,10 @@ def _of_left_over(workspace: Workspace, left: Plan) -> Iterator[Condition]:
         why = "it was stopped. The tables are as they were. To do: `tidemark rebuild SPEC` continues it."
         yield Condition("batch", "error", f"{batch}: {why}")
         return
+    if left.kind == "retention":
+        why = "it was stopped while it removed old rows. To do: `tidemark maintain` continues it, and so does a run."
+        yield Condition("batch", "error", f"{batch}: {why}")
+        return
     why = "its run failed" if left.released else f"{left.owner} has ended without a message"
     begun = f"It was begun at {_second(left.planned_at)} UTC. To do: `tidemark run` continues it."
     yield Condition("batch", "error", f"{batch}: {why}. {begun}")

@@ -28,6 +28,7 @@ from pyspark.sql.types import (
 
 from tidemark.assets.exclusions import CHANGES_LOG, items_of, log_clocks
 from tidemark.assets.replay import replay_all
+from tidemark.assets.retention import kept_results
 from tidemark.assets.spec_changes import renamed
 from tidemark.assets.windows import counts_by_day
 from tidemark.resources import tables
@@ -112,9 +113,11 @@ def differences(workspace: Workspace, items: Sequence[Mapping[str, Any]] = ()) -
     found, former = [], renamed(workspace)
     for window in workspace.spec.windows:
         after = passing(last_revisions(reduce(DataFrame.unionByName, results[window.name]), window))
-        table = tables.window_table(former.get(window.name, window.name))
+        name = former.get(window.name, window.name)
+        table = tables.window_table(name)
         before = workspace.read_base(table) if workspace.lake.exists(table) else after.limit(0)
-        found.append(_difference(workspace, window, before, after))
+        sides = [kept_results(workspace, name, rows) for rows in (before, after)]
+        found.append(_difference(workspace, window, *sides))
     return tuple(found)
 
 

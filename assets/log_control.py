@@ -33,6 +33,7 @@ CORRECTION = "correction"  # the records in its argument take the places of othe
 FORGET = "forget"  # the records in its argument leave the log for good, and their payload is blanked
 FUTURE_ARRIVAL = "future_arrival"  # the records in its argument arrived ahead of the clock of the machine
 ADMIT, REFUSE = "admit", "refuse"  # the records in its argument are let in, whatever rules say, or no longer
+RETENTION = "retention"  # rows that had become old are gone, as its argument says
 REBUILD = "rebuild"  # the log was judged again from its beginning: the items after this one are all of it
 
 

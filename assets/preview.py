@@ -19,6 +19,7 @@ from pyspark.sql.types import DataType, NumericType
 from tidemark.assets.admissions import REPLAYED_AT, with_instants
 from tidemark.assets.differences import are_alike, keys_of, side_by_side, values_of
 from tidemark.assets.replay import replay_all
+from tidemark.assets.retention import kept_answers, kept_letters, kept_results
 from tidemark.assets.schemas import payload_of, table_schemas
 from tidemark.assets.spec_changes import renamed
 from tidemark.resources import tables
@@ -149,7 +150,8 @@ def preview(workspace: Workspace, scope: Scope, stretch: Stretch | None = None) 
             results[window.name].append(computed(outcome.results(window)))
         for join in joins:
             answers[join.name].append(computed(outcome.answers(join)))
-        letters = within.of(with_instants(workspace, outcome.dead_letters(payload.names)), _TIME_OF_LETTER)
+        made = kept_letters(workspace, with_instants(workspace, outcome.dead_letters(payload.names)))
+        letters = within.of(made, _TIME_OF_LETTER)
         reasons.update(_by_reason(letters, None if scope.of_all else results))
     of_windows = [_of_window(workspace, window, results[window.name], outcome, within) for window in windows]
     of_joins = [_of_join(workspace, join, answers[join.name], outcome, within) for join in joins]
@@ -168,7 +170,8 @@ def _most_changed(compared: Iterable[TableRows]) -> tuple[TableRows, ...]:
 
 def letters_now(workspace: Workspace, within: Stretch, windows: Iterable[str] | None = None) -> dict[str, int]:
     """Count the dead letters in the tables by reason, of all windows or of some."""
-    return _by_reason(within.of(workspace.read_base(tables.DEAD_LETTERS), _TIME_OF_LETTER), windows)
+    letters = kept_letters(workspace, workspace.read_base(tables.DEAD_LETTERS))
+    return _by_reason(within.of(letters, _TIME_OF_LETTER), windows)
 
 
 def _by_reason(letters: DataFrame, windows: Iterable[str] | None) -> dict[str, int]:
@@ -180,10 +183,11 @@ def _by_reason(letters: DataFrame, windows: Iterable[str] | None) -> dict[str, i
 
 def rows_now(workspace: Workspace, window: WindowSpec, within: Stretch) -> DataFrame | None:
     """Return the rows that the table of a window has, in a stretch; None where there is no table."""
-    table = tables.window_table(renamed(workspace).get(window.name, window.name))
+    name = renamed(workspace).get(window.name, window.name)
+    table = tables.window_table(name)
     if not workspace.lake.exists(table):
         return None
-    return within.of(workspace.read_base(table), "window_start").drop(c.BATCH)
+    return within.of(kept_results(workspace, name, workspace.read_base(table)), "window_start").drop(c.BATCH)
 
 
 def answers_now(workspace: Workspace, join: JoinSpec, within: Stretch) -> DataFrame | None:
@@ -191,13 +195,15 @@ def answers_now(workspace: Workspace, join: JoinSpec, within: Stretch) -> DataFr
     table = tables.join_table(join.name)
     if not workspace.lake.exists(table):
         return None
-    return within.of(workspace.read_base(table), c.TIMESTAMP).drop(c.BATCH)
+    return within.of(kept_answers(workspace, join.name, workspace.read_base(table)), c.TIMESTAMP).drop(c.BATCH)
 
 
 def _of_window(
     workspace: Workspace, window: WindowSpec, pieces: Sequence[DataFrame], last: Outcome, within: Stretch
 ) -> TableRows:
-    after = within.of(passing(last_revisions(reduce(DataFrame.unionByName, pieces), window)), "window_start")
+    made = passing(last_revisions(reduce(DataFrame.unionByName, pieces), window))
+    name = renamed(workspace).get(window.name, window.name)
+    after = within.of(kept_results(workspace, name, made), "window_start")
     found = rows_now(workspace, window, within)
     before = after.limit(0) if found is None else found
     if set(window.key_columns) - {*before.columns}:  # it has other groups: no row can be in the table already
@@ -213,7 +219,7 @@ def _of_join(
 ) -> TableRows:
     answers = reduce(DataFrame.unionByName, pieces)
     newest = newest_revisions(answers, row_keys(join)) if join.revises else answers
-    after = within.of(shown(newest), c.TIMESTAMP)
+    after = within.of(kept_answers(workspace, join.name, shown(newest)), c.TIMESTAMP)
     found = answers_now(workspace, join, within)
     before = _open_answers(workspace, join, after.limit(0) if found is None else found, last)
     hour = F.date_trunc("hour", F.coalesce(f"b.{c.TIMESTAMP}", f"a.{c.TIMESTAMP}"))

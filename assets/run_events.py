@@ -188,7 +188,7 @@ def _inputs(about: BatchTables, plan: Plan, commit: Commit | None) -> Iterator[I
     if plan.kind == "ingest":
         for source in about.file.spec.sources:
             yield from _inputs_of_source(about, source, IngestInput.of(plan))
-    elif about.written and plan.kind != "change":
+    elif about.written and plan.kind not in ("change", "retention"):
         raw = about.folder / tables.RAW_EVENTS
         statistics = input_statistics_input_dataset.InputStatisticsInputDatasetFacet
         version = commit.table_versions.get(tables.RAW_EVENTS) if commit is not None else None

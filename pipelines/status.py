@@ -4,8 +4,9 @@ Here: the facts, for commands and as `tm.status`. Not here: what is printed (com
 browser (report/).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tidemark.assets.losses.of_batch import lost_lately
 from tidemark.assets.rebuild.erasing import unfinished
 from tidemark.assets.rebuild.forgetting import blanked
 from tidemark.assets.rebuild.shadow import begun
+from tidemark.assets.retention import first_days
 from tidemark.assets.waiting_input import Waiting
 from tidemark.pipelines.command_line import SPECS
 from tidemark.pipelines.spec_files import read_spec
@@ -59,6 +61,7 @@ class Status:
         reads_files_only: True if all that waits are files.
         forgotten: How many records are forgotten.
         forgetting: `tidemark forget` has not come to its end.
+        kept_from: By key of `retention`, the first day whose rows stay; older ones were removed.
     """
 
     name: str
@@ -82,6 +85,7 @@ class Status:
     reads_files_only: bool
     forgotten: int
     forgetting: bool
+    kept_from: Mapping[str, date]
 
     @property
     def watermark(self) -> datetime | None:
@@ -111,6 +115,7 @@ class Status:
             "excluded": self.excluded,
             "forgotten": self.forgotten,
             "forgetting": self.forgetting,
+            "kept_from": {key: day.isoformat() for key, day in self.kept_from.items()},
             "corrected": self.corrected or None,
             "ended": list(self.ended),
             "rebuild_begun": self.rebuild_begun or None,
@@ -187,6 +192,7 @@ def status_of(workspace: Workspace) -> Status:
         reads_files_only=workspace.spec.reads_files_only,
         forgotten=len(blanked(workspace)) if last else 0,
         forgetting=bool(unfinished(workspace)) if last else False,
+        kept_from=first_days(workspace) if last else {},
     )
 
 
@@ -194,7 +200,9 @@ def _last_of_results(workspace: Workspace) -> Commit | None:
     """Return the last commit of a batch that did more than read input; None without one."""
     if not workspace.exists:
         return None
-    commits = [workspace.batches.last_commit(kind) for kind in ("process", "backfill", "change", "rebuild")]
+    commits = [
+        workspace.batches.last_commit(kind) for kind in ("process", "backfill", "change", "rebuild", "retention")
+    ]
     return max(filter(None, commits), key=lambda commit: commit.batch_id, default=None)
 
 

@@ -203,10 +203,11 @@ def changed_by_hand(
 
     `versions` are of one commit, and `counts` of all records that are processed by then.
     """
-    letters = counts.dead_letters(counts.windows).total() + sum(counts.replayed.values())
+    letters = counts.dead_letters(counts.windows).total() + sum(counts.replayed.values()) - counts.removed_letters
     written = {RAW_EVENTS: log_end, DEAD_LETTERS: letters}
     if spec.outputs.ordered_events:
-        written |= {ORDERED_EVENTS: counts.ordered, HELD_EVENTS: counts.accepted - counts.ordered}
+        ordered = counts.ordered - counts.removed(ORDERED_EVENTS)
+        written |= {ORDERED_EVENTS: ordered, HELD_EVENTS: counts.accepted - counts.ordered}
     differences = {table: lake.row_count(table, versions[table]) - n for table, n in written.items()}
     return {table: n for table, n in differences.items() if n}
 

@@ -1,7 +1,8 @@
-"""Upkeep of a pipeline, between its runs: few files, none that is obsolete, no old checks, no old runs.
+"""Upkeep of a pipeline, between its runs: few files, none that is obsolete, no old rows, checks or runs.
 
 Here: which tables, by what they are read, what has to stay, which of Dagster's runs still describe the present, and
-the job. Not here: a table (resources/delta/files.py), the command's words (commands/operating.py).
+the job. Not here: a table (resources/delta/files.py), old rows (assets/removal.py), the command's words
+(commands/operating.py).
 """
 
 from collections.abc import Callable, Iterable
@@ -9,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from uuid import uuid4
 
 import dagster as dg
 from pydantic import Field
@@ -16,6 +18,7 @@ from pydantic import Field
 from tidemark.assets.day_partitions import show_days_first, show_days_held
 from tidemark.assets.rebuild.erasing import unfinished
 from tidemark.assets.rebuild.shadow import discard_left_over
+from tidemark.assets.removal import Removal, old_rows, remove_old
 from tidemark.assets.runs import job_of, key
 from tidemark.resources import tables
 from tidemark.resources.delta.undoing import same_rows
@@ -50,11 +53,12 @@ class Kept:
 
 @dataclass(frozen=True)
 class Upkeep:
-    """The result of the upkeep of a pipeline: of each table, and how many files of failed checks and runs went."""
+    """The result of the upkeep of a pipeline: of each table, files of failed checks and runs that went, old rows."""
 
     tables: tuple[Kept, ...]
     failures: int
     runs: int
+    removal: Removal
 
     @property
     def files(self) -> tuple[int, int]:
@@ -80,7 +84,7 @@ def maintain(
     instance: dg.DagsterInstance,
     tell: Callable[[str], None] = silent,
 ) -> Upkeep:
-    """Join small files; delete obsolete ones, and failed checks and runs that are old.
+    """Remove the rows that `retention` says; join small files; delete obsolete ones, and old failed checks and runs.
 
     The last commit stays readable, so does every commit that is younger than `retain`, and the state from which
     backfills begin.
@@ -90,13 +94,27 @@ def maintain(
         TidemarkError: Anything else prevents it.
     """
     workspace = Workspace(file, settings.warehouse, tell=tell)
+    ensure_may_keep_up(workspace, retain)
+    removal = remove_old(workspace, str(uuid4()))
     maintained = keep_up(workspace, retain)
     before = workspace.clock.now() - retain
     failures = forget_failures(workspace.folder, before) if workspace.exists else 0
     tell("looking after Dagster's runs")
     show_days_held(instance, workspace)
     show_days_first(instance, workspace)
-    return Upkeep(maintained, failures, forget_runs(file, instance, jobs_of(file), before, settings.dagster_home))
+    runs = forget_runs(file, instance, jobs_of(file), before, settings.dagster_home)
+    return Upkeep(maintained, failures, runs, removal)
+
+
+def look_for_old_rows(file: SpecFile, settings: Settings) -> Removal:
+    """Return the rows that `maintain` would remove; nothing is written.
+
+    Raises:
+        LakeError: A table is lost or damaged.
+    """
+    workspace = Workspace(file, settings.warehouse)
+    workspace.ensure_whole()
+    return old_rows(workspace)
 
 
 def jobs_of(file: SpecFile) -> tuple[str, ...]:
@@ -105,11 +123,12 @@ def jobs_of(file: SpecFile) -> tuple[str, ...]:
     return (*(f"{file.spec.name}_{what}" for what in work), BY_HAND)
 
 
-def keep_up(workspace: Workspace, retain: timedelta) -> tuple[Kept, ...]:
-    """Do the part of `maintain` that looks after tables.
+def ensure_may_keep_up(workspace: Workspace, retain: timedelta) -> None:
+    """Check that files of old versions may be deleted.
 
     Raises:
         SpecError: `retain` is too short.
+        BusyError: Forgetting has not come to its end.
     """
     if retain < LEAST:
         raise SpecError(
@@ -117,14 +136,19 @@ def keep_up(workspace: Workspace, retain: timedelta) -> tuple[Kept, ...]:
             expected="an hour or more",
             remedy="wait, or choose 1 hour",
         )
-    if not workspace.exists:
-        return ()
     if unfinished(workspace):
         raise BusyError(
             f"`tidemark forget` has blanked records of {workspace.spec.name} and has not looked for them yet.",
             expected="that it comes to its end first: old files say what it looks for",
             remedy="Run it again with the same condition.",
         )
+
+
+def keep_up(workspace: Workspace, retain: timedelta) -> tuple[Kept, ...]:
+    """Do the part of `maintain` that looks after tables; errors as of `ensure_may_keep_up`."""
+    ensure_may_keep_up(workspace, retain)
+    if not workspace.exists:
+        return ()
     discard_left_over(workspace)
     names = (*workspace.tables, tables.BATCHES)
     return tuple(_keep_up(workspace, table, retain) for table in names if workspace.lake.exists(table))
@@ -176,9 +200,15 @@ def upkeep_job(file: SpecFile, settings: Settings) -> dg.JobDefinition:
         done = maintain(file, settings, retain, instance=context.instance, tell=context.log.info)
         before, after = done.files
         numbers = {"files_before": before, "files": after, "bytes_freed": done.freed}
+        numbers["rows_removed"] = done.removal.rows
+        for old in done.removal.old:
+            context.log.info(f"{old.table}: {old.rows:,} old rows removed, kept from {old.gone.first_day} on")
+        if done.removal.waits:
+            context.log.warning(f"no old rows were removed: {done.removal.waits}")
         context.add_output_metadata({**numbers, "failures_deleted": done.failures, "runs_deleted": done.runs})
 
-    about = f"Maintains {name}: joins small files, deletes old files, failed checks and runs. Works alongside runs."
+    about = f"Maintains {name}: removes the rows that `retention` says, joins small files, deletes old files, failed "
+    about += "checks and runs. Works alongside runs."
     return job_of(look_after, f"{name}_maintain", about)
 
 

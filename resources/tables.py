@@ -219,7 +219,7 @@ _NUMBERS = pa.map_(pa.string(), pa.int64())
 BATCHES_SCHEMA = pa.schema(
     [
         ("_batch_id", pa.int64()),
-        ("kind", pa.string()),  # ingest, process, backfill, change, rebuild
+        ("kind", pa.string()),  # ingest, process, backfill, change, rebuild, retention
         ("state", pa.string()),  # planned, heartbeat, released, committed, accepted
         ("attempt", pa.int64()),
         ("owner", pa.string()),
@@ -245,7 +245,7 @@ LOG_CONTROL_SCHEMA = pa.schema(
     [
         ("_after_seq", pa.int64()),  # the item comes after this record of the log; -1 before the first
         ("_control_seq", pa.int64()),  # 0, 1, 2, ... over the whole log: orders items after the same record
-        # spec, tick, wait, data_loss, end_of_input, reopen, rebuild, exclude, include, forget, correction
+        # spec, tick, wait, data_loss, end_of_input, reopen, rebuild, exclude, include, forget, correction, retention
         ("kind", pa.string()),
         ("clock", _INSTANT),
         ("argument", pa.string()),  # JSON

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from tidemark.assets.audit.findings import Finding, wrong_rows
+from tidemark.assets.removal import name_of_letters
+from tidemark.assets.retention import Gone, gone_of
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import REFUSED, REPLAYED, Commit, Counts, IngestInput
 from tidemark.resources.batches.position import KEPT_UNTIL, Position
@@ -16,7 +18,7 @@ from tidemark.resources.delta.queries import grouped_rows
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.printable import plural
-from tidemark.timeops.reasons import OF_ACCEPTED, Stage
+from tidemark.timeops.reasons import OF_ACCEPTED
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.revisions import CHANGE, DELETE, PREIMAGE
 
@@ -31,14 +33,20 @@ def audit_counts(workspace: Workspace, readable: Callable[[str], bool]) -> Itera
         yield from _audit_watermarks(workspace)
     if readable(tables.FILES):
         yield from _audit_files(workspace)
-    commits = workspace.batches.counted()
+    commits, gone = workspace.batches.counted(), gone_of(workspace)
     if readable(tables.DEAD_LETTERS):
-        yield from _audit_letters(workspace, commits)
+        yield from _audit_letters(workspace, commits, gone.get(tables.DEAD_LETTERS))
     if workspace.spec.outputs.ordered_events:
         if readable(tables.ORDERED_EVENTS):
-            written = _rows_by_batch(workspace, tables.ORDERED_EVENTS)
-            ordered = _difference(commits, "released events", written, lambda counts: counts.ordered)
-            yield from _wrong(workspace, tables.ORDERED_EVENTS, ordered)
+            written, table = _rows_by_batch(workspace, tables.ORDERED_EVENTS), tables.ORDERED_EVENTS
+            ordered = _difference(
+                commits,
+                "released events",
+                written,
+                lambda counts: counts.ordered - counts.removed(table),
+                gone.get(table),
+            )
+            yield from _wrong(workspace, table, ordered)
         if readable(tables.HELD_EVENTS):
             yield from _audit_held(workspace, commits)
     for window in workspace.spec.windows:
@@ -47,15 +55,19 @@ def audit_counts(workspace: Workspace, readable: Callable[[str], bool]) -> Itera
             yield from _audit_revisions(workspace, window)
 
 
-def _difference(commits: Sequence[Commit], what: str, written: ByBatch, count: Callable[[Counts], int]) -> str | None:
+def _difference(
+    commits: Sequence[Commit], what: str, written: ByBatch, count: Callable[[Counts], int], gone: Gone | None
+) -> str | None:
     """Return in words how rows of a table differ from what the batches counted; None where they do not.
 
     A rebuild of some windows, and a decision on records, count differences from what earlier batches counted: with
-    them the sums alone are compared.
+    them the sums alone are compared. So are batches that have lost rows, which are `gone`: `count` is without these.
     """
     wanted, rows = sum(count(commit.counts) for commit in commits), sum(written.values())
-    off = [commit for commit in commits if count(commit.counts) != written.get(commit.batch_id, 0)]
-    has_corrections = any(commit.plan.kind != "process" for commit in commits)
+    last = -1 if gone is None else gone.last_batch
+    whole = [commit for commit in commits if commit.plan.kind == "process" and commit.batch_id > last]
+    off = [commit for commit in whole if count(commit.counts) != written.get(commit.batch_id, 0)]
+    has_corrections = any(commit.plan.kind not in ("process", "retention") for commit in commits)
     if rows == wanted and (has_corrections or not off):
         return None
     sentence = f"it has {rows:,} {what}, and the batches counted {wanted:,}"
@@ -87,20 +99,14 @@ def _audit_held(workspace: Workspace, commits: Sequence[Commit]) -> Iterator[Fin
         yield wrong_rows(workspace, table, what)
 
 
-def _audit_letters(workspace: Workspace, commits: Sequence[Commit]) -> Iterator[Finding]:
+def _audit_letters(workspace: Workspace, commits: Sequence[Commit], gone: Gone | None) -> Iterator[Finding]:
     """Compare dead letters by stage, window and reason; of windows over windows batches count none."""
     table = tables.DEAD_LETTERS
     by, version = ("stage", "window_name", "reason", c.BATCH), workspace.base_of(table)
     values = {"is_out": "replayed_at IS NULL", "n": "count(*)"}
     written: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for row in grouped_rows(workspace.lake, table, "true", by, values, version=version):
-        if not row["is_out"]:
-            name = f"{REPLAYED}{row['reason']}"
-        elif row["stage"] in (Stage.WINDOW, Stage.JOIN):
-            name = f"{row['window_name']}.{row['reason']}"
-        else:
-            name = f"{REFUSED}{row['reason']}"
-        written[name][row[c.BATCH]] += row["n"]
+        written[name_of_letters(row)][row[c.BATCH]] += row["n"]
     names = {name for commit in commits for name in commit.counts if name.startswith((REFUSED, REPLAYED))}
     names |= {name for name in written if name.startswith((REFUSED, REPLAYED))}
     of_accepted = [window.name for window in workspace.spec.event_windows]
@@ -109,11 +115,12 @@ def _audit_letters(workspace: Workspace, commits: Sequence[Commit]) -> Iterator[
     for name in sorted(names):
         of, _, reason = name.rpartition(".")
         what = f"dead letters {reason}" + {"refused": "", "_replayed": " that were let in"}.get(of, f" of {of}")
-        yield from _wrong(workspace, table, _difference(commits, what, written[name], partial(_count_of, name)))
+        count = partial(_count_of, name)
+        yield from _wrong(workspace, table, _difference(commits, what, written[name], count, gone))
 
 
 def _count_of(name: str, counts: Counts) -> int:
-    return counts.get(name, 0)
+    return counts.get(name, 0) - counts.removed(name)
 
 
 def _audit_watermarks(workspace: Workspace) -> Iterator[Finding]:

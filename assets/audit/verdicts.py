@@ -8,8 +8,9 @@ Only where the spec has changed on the way, the timelines begin with what is sto
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from tidemark.assets.exclusions import records_between
 from tidemark.assets.log_control import SPEC, recorded, waits_up_to
 from tidemark.assets.planning import segment_of
 from tidemark.assets.recount.records import rules_at
+from tidemark.assets.retention import before_seq_of
 from tidemark.assets.state.checkpoints import START, Checkpoint, checkpoints_of, has_state, state_at
 from tidemark.assets.state.dedup import known_first_times, spans_of
 from tidemark.resources import tables
@@ -49,6 +51,7 @@ Numbers = NDArray[np.int64]
 MOST = 1_000_000
 """Records that are judged again at once."""
 _MOST_NAMED = 1_000
+_DUPLICATES_GONE = "`retention` has removed the dead letters that say which records are duplicates"
 _ACCEPTED, _UNTIMED, _DUPLICATE, _EARLY, _LATE, _OUT_OF_ORDER, _NOWHERE = range(7)
 _WORDS = (
     "accepted",
@@ -100,13 +103,22 @@ def _judge_all(
     bookmarks: Bookmarks,
     note: Callable[[str], None],
 ) -> None:
-    """Judge the log again, and compare each part with where the tables have its records."""
-    before, total = START, workspace.progress.processed_end()
-    judged, timelines = bookmarks.bookmark.judged, bookmarks.bookmark.timelines
+    """Judge the log again, and compare each part with where the tables have its records.
+
+    Which records are duplicates is read from the dead letters: where some of these are gone, the log is judged again
+    from the first batch on that has all.
+    """
+    first_known = before_seq_of(workspace, tables.DEAD_LETTERS) if workspace.spec.time.deduplicate_by else 0
+    is_begun = first_known == 0
+    before, judged, timelines = START, bookmarks.bookmark.judged, bookmarks.bookmark.timelines
     rules_before: RecountRules | None = None
     for commit in workspace.batches.history("process"):
         under = workspace.under(_spec_at(workspace, commit))
-        if records_in(commit.plan) and commit.batch_id >= judged:
+        if not is_begun and commit.plan.first_seq >= first_known and has_state(under, before):
+            is_begun = True
+            timelines = state_at(under, before) if commit.batch_id > judged else timelines
+            note(f"verdicts before record {commit.plan.first_seq:,} were not recounted: {_DUPLICATES_GONE}")
+        if is_begun and records_in(commit.plan) and commit.batch_id >= judged:
             log = records_between(under, commit.plan.first_seq, plan_end(commit.plan))
             rules = _rules_of(under, log, before, commit.plan)
             if rules_before is not None and not _are_alike(rules, rules_before):
@@ -117,16 +129,26 @@ def _judge_all(
                 timelines = state_at(under, before)
             rules_before = rules
             if commit.batch_id > judged:
-                for part in _judged_again(under, log, rules, timelines, commit):
-                    timelines = part.after
-                    if len(part.seqs):
-                        seqs = range(int(part.seqs[0]), int(part.seqs[-1]) + 1)
-                        compared.compare(part, _Places.of(workspace, seqs, rules))
-                        workspace.tell(f"{seqs.stop:,} of {total:,} records judged again")
+                timelines = _compare(compared, _judged_again(under, log, rules, timelines, commit), rules, timelines)
                 if not rules.follows_clock:
                     compared.compare_watermark(of_batches[commit.batch_id], pc.max(timelines["computed"]).as_py())
                 bookmarks.note(judged=commit.batch_id, timelines=timelines, faults=compared.faults.to_dict())
         before = of_batches[commit.batch_id]
+    if not is_begun:
+        note(f"verdicts were not recounted: {_DUPLICATES_GONE}")
+
+
+def _compare(
+    compared: "_Comparison", parts: Iterable[Recounted], rules: RecountRules, timelines: pa.Table
+) -> pa.Table:
+    """Compare the records of a batch with where the tables have them; return the timelines after them."""
+    for part in parts:
+        timelines = part.after
+        if len(part.seqs):
+            seqs = range(int(part.seqs[0]), int(part.seqs[-1]) + 1)
+            compared.compare(part, _Places.of(compared.workspace, seqs, rules))
+            compared.workspace.tell(f"{seqs.stop:,} of {compared.total:,} records judged again")
+    return timelines
 
 
 def _spec_at(workspace: Workspace, commit: Commit) -> Spec:
@@ -184,6 +206,8 @@ class _Places:
         us: `_timestamp` of an accepted one, microseconds; NONE of others.
         is_let_in: Whether an operator has let it in.
         policy: What rule 3 does with an event that it finds.
+        events_from: The first record whose event stays.
+        letters_from: The first record whose dead letters stay.
     """
 
     seqs: range
@@ -192,6 +216,13 @@ class _Places:
     us: Numbers
     is_let_in: Flags
     policy: str
+    events_from: int
+    letters_from: int
+
+    def may_be_gone(self, seqs: Numbers, wanted: NDArray[np.int8]) -> Flags:
+        """Return for some records whether `retention` may have removed the row that they should have."""
+        is_event = (wanted == _ACCEPTED) | self.is_let_in[seqs - self.seqs.start]
+        return np.where(is_event, seqs < self.events_from, seqs < self.letters_from)
 
     @classmethod
     def of(cls, workspace: Workspace, seqs: range, rules: RecountRules) -> "_Places":
@@ -218,6 +249,8 @@ class _Places:
             us,
             is_let_in=np.isin(numbers, admitted(workspace).between(seqs.start, seqs.stop)),
             policy=rules.out_of_order,
+            events_from=before_seq_of(workspace, tables.ORDERED_EVENTS),
+            letters_from=before_seq_of(workspace, tables.DEAD_LETTERS),
         )
 
 
@@ -257,6 +290,11 @@ class _Comparison:
     workspace: Workspace
     faults: _Faults
 
+    @cached_property
+    def total(self) -> int:
+        """Return how many records there are."""
+        return self.workspace.progress.processed_end()
+
     @property
     def _knows_accepted(self) -> bool:
         return self.workspace.spec.outputs.ordered_events
@@ -271,9 +309,12 @@ class _Comparison:
         if not self._knows_accepted:  # of an accepted record there is no row
             copies[at[wanted == _ACCEPTED]] += 1
             expected &= ~places.is_let_in
+        may_be_gone = places.may_be_gone(part.seqs, wanted) & (copies[at] == 0)
+        copies[at[may_be_gone]] = 1
         self.faults.lost += self._named(places, expected & (copies == 0))
         self.faults.doubled += self._named(places, (copies > 1) | (~expected & ~places.is_let_in & (copies > 0)))
-        self._compare_reasons(part.seqs, places.code[at], wanted, ~places.is_let_in[at] & (copies[at] == 1))
+        is_there = ~places.is_let_in[at] & (copies[at] == 1) & ~may_be_gone
+        self._compare_reasons(part.seqs, places.code[at], wanted, is_there)
         is_timed = (places.us[at] != NONE) & (wanted == _ACCEPTED) & ~places.is_let_in[at]
         if places.policy == "adjust":  # these have the time of the watermark
             is_timed &= ~part.below

@@ -14,12 +14,14 @@ import pyarrow as pa
 from tidemark.assets.audit.bookmark import Bookmarks
 from tidemark.assets.audit.findings import Finding, of_window
 from tidemark.assets.recount.windows import START, Part, WrongResult, can_recompute, doubled_results, wrong_results
+from tidemark.assets.retention import gone_of
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.printable import plural
 from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.utc import Instant
 
 MOST = 1_000_000
 """Events and results that are compared at once, unless one hour has more."""
@@ -53,10 +55,20 @@ def audit_windows(
             else:
                 hours = _by_hour(workspace, inputs, START)
             hours.update(_by_hour(workspace, [table], START))
-            yield from _audit_window(workspace, bookmarks, window, hours)
+            whole_from_us = _whole_from(workspace, [table, *inputs])
+            if whole_from_us is not None:
+                first = f"results of {window.name} that start before {Instant(whole_from_us)}"
+                note(f"{first} were not recomputed: `retention` has removed rows of them, or of what they take")
+            yield from _audit_window(workspace, bookmarks, window, hours, whole_from_us)
 
 
 _EVENTS = (tables.ORDERED_EVENTS, tables.HELD_EVENTS)
+
+
+def _whole_from(workspace: Workspace, names: Sequence[str]) -> int | None:
+    """Return the first start of windows that have all of their rows in some tables, microseconds; None for all."""
+    gone = [of for table, of in gone_of(workspace).items() if table in names]
+    return max((max(of.until_us, of.last_us) + 1 for of in gone), default=None)
 
 
 def _by_hour(workspace: Workspace, names: Sequence[str], column: str) -> Counter[int]:
@@ -70,11 +82,15 @@ def _by_hour(workspace: Workspace, names: Sequence[str], column: str) -> Counter
 
 
 def _audit_window(
-    workspace: Workspace, bookmarks: Bookmarks, window: WindowSpec, hours: Counter[int]
+    workspace: Workspace,
+    bookmarks: Bookmarks,
+    window: WindowSpec,
+    hours: Counter[int],
+    whole_from_us: int | None,
 ) -> Iterator[Finding]:
     position, bookmark = workspace.progress.position(), bookmarks.bookmark
     closed_us = c.MAX_US if position.final else position.watermark_us
-    since_us = bookmark.windows.get(window.name, c.MIN_US)
+    since_us = max(bookmark.windows.get(window.name, c.MIN_US), c.MIN_US if whole_from_us is None else whole_from_us)
     parts = [Part(max(first_us, since_us), end_us, closed_us) for first_us, end_us in _stretches(window, hours)]
     wrong, doubled = list[WrongResult](), list[Mapping[str, Any]]()
     for number, part in enumerate(parts, start=1):

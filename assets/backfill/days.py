@@ -27,6 +27,7 @@ from tidemark.assets.log_control import recorded, waits_up_to
 from tidemark.assets.planning import LogSegment, at_work, begin, zone_data
 from tidemark.assets.rebuild.switch import take_new_names
 from tidemark.assets.replay import REPLAYED_KINDS, pieces_left, replay, with_let_in
+from tidemark.assets.retention import gone_of
 from tidemark.assets.schemas import create_tables, fit_tables
 from tidemark.assets.spec_changes import refuse_two_meanings_of_time
 from tidemark.assets.state.checkpoints import START, Checkpoint, checkpoints_of, first_times_at, has_state, state_at
@@ -157,6 +158,7 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
     done = workspace.batches.last_commit()
     assert done is not None  # looked at above
     days = between_days(first, last, workspace.spec.partitions.time_zone)
+    _refuse_gone(workspace, window, first)
     start, end = (us_of(instant) for _, _, instant in days)
     part = range_of_windows(workspace, window, start, end)
     batch_input = {"window": window.name, "days": [first.isoformat(), last.isoformat()], **zone_data(workspace)}
@@ -173,6 +175,23 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
         committed = workspace.batches.commit(plan, counts, versions, workspace.clock.now())
     keep_names(workspace)
     return committed
+
+
+def _refuse_gone(workspace: Workspace, window: WindowSpec, first: date) -> None:
+    """Refuse days whose results `retention` has removed: some windows of a day would come back, and others not.
+
+    Raises:
+        SpecError: The first day is one of them.
+    """
+    gone = gone_of(workspace).get(tables.window_table(window.name))
+    if gone is not None and us_of(begin_of(first, workspace.spec.partitions.time_zone)) < gone.until_us:
+        raise SpecError(
+            f"Results of {window.name} from before {gone.first_day} were removed, as `retention` says: {first} is "
+            "one of these days",
+            expected=f"days from {gone.first_day} on",
+            remedy=f"to have them again, let `retention.windows` be longer or leave it out, then `tidemark rebuild "
+            f"SPEC --window {window.name}`: all days are computed from the log",
+        )
 
 
 def between_days(first: date, last: date, zone: str) -> Filters:

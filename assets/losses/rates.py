@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.assets.losses.log_tables import LogTables
+from tidemark.assets.retention import before_seq_of
 from tidemark.resources import tables
 from tidemark.resources.delta.versions import Filters, Version, arrow_condition
 from tidemark.timeops import columns as c
@@ -52,7 +53,8 @@ class Losses:
 
 def losses_since(log: LogTables, first_seq: int, levels: RateLevels) -> Losses:
     """Return what was lost from the day before a record to the end, by days; no rates where nothing was."""
-    floor_seq = max(log.end_seq - _MOST_RECORDS, 0)
+    kept_from = (before_seq_of(log.workspace, table) for table in (tables.DEAD_LETTERS, tables.ORDERED_EVENTS))
+    floor_seq = max(log.end_seq - _MOST_RECORDS, *kept_from, 0)
     days = _days_from(log, max(first_seq, floor_seq), floor_seq, micros(levels.period))
     letters = _letters(log, days.first_seq)
     if not len(letters):

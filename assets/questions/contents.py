@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from tidemark.assets.admissions import admitted, events_let_in
 from tidemark.assets.exclusions import records_between
 from tidemark.assets.questions.times import PipelineLog
+from tidemark.assets.retention import before_seq_of
 from tidemark.assets.schemas import as_declared, payload_of
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import pieces
@@ -170,6 +171,8 @@ class Contents:
     def _plain(self, window: WindowSpec) -> list[str] | None:
         """Return the columns of the groups of a window, if they are columns; None if SQL has to be computed."""
         if window.where is not None or not self.workspace.spec.outputs.ordered_events:
+            return None
+        if before_seq_of(self.workspace, tables.ORDERED_EVENTS):  # not all events are in the table
             return None
         schema = self.workspace.lake.dataset(tables.ORDERED_EVENTS, self._version(tables.ORDERED_EVENTS)).schema
         names = [plain_column(expression) for _, expression in window.group_expressions]

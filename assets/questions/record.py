@@ -22,6 +22,7 @@ from tidemark.assets.questions.record_story import story_of
 from tidemark.assets.questions.record_windows import RecordWindow, WindowsOfRecord
 from tidemark.assets.questions.times import PipelineLog
 from tidemark.assets.questions.words import instant_text
+from tidemark.assets.retention import before_seq_of
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import python_rows
 from tidemark.timeops import columns as c
@@ -189,6 +190,7 @@ class RecordQuestions:
         out, row = self.log.known.out, self._row(tables.RAW_EVENTS, seq)
         if np.isin(seq, out.seqs):
             return self._excluded(seq, row, out)
+        self._ensure_kept(seq)
         # A letter that was let in again stays in the table, and is in the outputs too.
         letters = [letter for letter in self._rows(tables.DEAD_LETTERS, seq) if letter["replayed_at"] is None]
         refusal = next((letter for letter in letters if letter["stage"] not in _OF_ACCEPTED), None)
@@ -218,6 +220,19 @@ class RecordQuestions:
                 remedy="run the pipeline with `tidemark run`",
             )
 
+    def _ensure_kept(self, seq: int) -> None:
+        """Check that the tables say whether a record was refused."""
+        kept_from = before_seq_of(self.log.workspace, tables.DEAD_LETTERS)
+        if seq < kept_from:
+            name = self.log.workspace.spec.name
+            raise TidemarkError(
+                f"Whether record {seq:,} of {name} was refused is not known any more: `retention` has removed the "
+                f"dead letters of records before {kept_from:,}.",
+                expected=f"a record from {kept_from:,} on",
+                remedy=f"`tidemark show SPEC raw_events --where '{c.SEQ} = {seq}'` shows the record; a rebuild makes "
+                "all dead letters again",
+            )
+
     def _rows(self, table: str, seq: int) -> list[Row]:
         workspace = self.log.workspace
         if not workspace.lake.exists(table):
@@ -229,12 +244,14 @@ class RecordQuestions:
         return self._rows(table, seq)[0]
 
     def _accepted(self, seq: int) -> Row | None:
-        """Return the row of an accepted event; None where such rows are not written."""
+        """Return the row of an accepted event; None where such rows are not written, or were removed as old."""
         if not self.log.workspace.spec.outputs.ordered_events:
             return None
         for table in (tables.HELD_EVENTS, tables.ORDERED_EVENTS):
             for row in self._rows(table, seq):
                 return {**row, "table": table}
+        if seq < before_seq_of(self.log.workspace, tables.ORDERED_EVENTS):
+            return None
         raise TidemarkError(
             f"Record {seq:,} of {self.log.workspace.spec.name} is in no table.",
             expected="it in ordered_events, held_events or dead_letters",

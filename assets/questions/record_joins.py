@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemark.assets.questions.times import PipelineLog
+from tidemark.assets.retention import gone_of
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import python_rows
 from tidemark.timeops.spec import JoinSpec
@@ -26,7 +27,7 @@ class RecordJoin:
         side: `left` or `right`.
         outcome: `answered` (of the left side: its answer is final), `open` (it is not, or the record may still be the
             partner of more events), `closed` (of the right side, and of both in an interval join: it may not),
-            `missed`.
+            `missed`; `removed` where `retention` may have removed its answers.
         right_seq: Of the left side the partner, so far where it is open; None without one.
         answers: Of the right side how many events of the left side have it as their partner now.
         pairs: In an interval join how many pairs it is in now; of an as-of join None.
@@ -78,8 +79,16 @@ class JoinsOfRecord:
                 side = "left" if self.source == join.left.source else "right"
                 if self.is_refused or join.name in self.letters:
                     yield RecordJoin(join.name, side, "missed", pairs=0 if join.is_interval else None)
+                elif self._may_be_gone(join, side):
+                    yield RecordJoin(join.name, side, "removed")
                 else:
                     yield self._paired(join, side) if join.is_interval else self._taken(join, side)
+
+    def _may_be_gone(self, join: JoinSpec, side: str) -> bool:
+        """Return whether old answers that name the record are gone; rows have the times of the left side."""
+        gone = gone_of(self.log.workspace).get(tables.join_table(join.name))
+        reach_us = join.closes_after_us if side == "right" else 0
+        return gone is not None and self.us < gone.until_us + reach_us
 
     def _taken(self, join: JoinSpec, side: str) -> RecordJoin:
         if side == "left":

@@ -282,15 +282,21 @@ def _joins(answer: "RecordAnswer") -> Iterator[str]:
         yield from table([(join.name, join.side, _join(join, answer)) for join in answer.joins])
 
 
+def _unanswered(join: "RecordJoin", answer: "RecordAnswer") -> str:
+    if join.outcome == "removed":
+        return "`retention` has removed old answers, among them the ones that name it"
+    if answer.outcome == "dead_letter":
+        return "missed: no join sees what a rule of time refuses"
+    why = "its answer was final" if join.side == "left" else "no answer that it could change was open"
+    why = "the time for its partners was over" if join.pairs is not None else why
+    return f"missed: {why} when it came"
+
+
 def _join(join: "RecordJoin", answer: "RecordAnswer") -> str:
     spec = next(each for each in answer.rules.joins if each.name == join.name)
     until = "" if join.closes_us is None else f"until the watermark is past {at(join.closes_us)}"
-    if join.outcome == "missed":
-        if answer.outcome == "dead_letter":
-            return "missed: no join sees what a rule of time refuses"
-        why = "its answer was final" if join.side == "left" else "no answer that it could change was open"
-        why = "the time for its partners was over" if join.pairs is not None else why
-        return f"missed: {why} when it came"
+    if join.outcome in ("removed", "missed"):
+        return _unanswered(join, answer)
     if join.pairs is not None:
         some = f"in {join.pairs:,} pair{'s' if join.pairs != 1 else ''}" if join.pairs else "without a partner"
         return f"{some} so far; open {until}" if join.outcome == "open" else some

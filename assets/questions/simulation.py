@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 
 from tidemark.assets.preview import RowChange, Stretch, TableRows, answers_now, letters_now, preview, rows_now
 from tidemark.assets.questions.simulation_text import text_of
+from tidemark.assets.retention import first_days
 from tidemark.assets.spec_changes import changes_of_spec, ensure_one_file
 from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import SpecError, TidemarkError
@@ -148,8 +149,10 @@ def _today(workspace: Workspace, within: Stretch) -> Simulated:
     changes = changes_of_spec(workspace)
     keys = ", ".join(f"`{change.path}`" for change in changes)
     note = f"the tables were made with another spec; changed since: {keys}. Settings are added to the spec as it is"
-    notes = (note,) if changes else ()
-    return Simulated((), letters_now(workspace, within), _by_name(windows), notes, _by_name(joins))
+    days = ", ".join(f"{key} from {day} on" for key, day in first_days(workspace).items())
+    gone = f"what `retention` has removed is not compared: {days}"
+    notes = [*([note] if changes else []), *([gone] if days else [])]
+    return Simulated((), letters_now(workspace, within), _by_name(windows), tuple(notes), _by_name(joins))
 
 
 def _as_it_is(name: str, rows: DataFrame | None) -> TableRows:

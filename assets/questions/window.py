@@ -17,6 +17,7 @@ from tidemark.assets.questions.contents import Contents, Events, Group, as_text,
 from tidemark.assets.questions.times import PipelineLog
 from tidemark.assets.questions.window_story import story_of
 from tidemark.assets.questions.words import instant_text
+from tidemark.assets.retention import before_seq_of, results_gone_until
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import python_rows
 from tidemark.resources.delta.versions import Filters
@@ -134,6 +135,8 @@ class WindowAnswer:
         filtered: `where` leaves events out, so they are not counted here.
         rules: The rules of time.
         changed: The keys in which the spec judges records in another way since some record was judged.
+        gone_until_us: Final results that end by this instant were removed, as `retention` says.
+        letters_from: Dead letters of records before this one were removed: `refused` is without them.
     """
 
     pipeline: str
@@ -147,6 +150,8 @@ class WindowAnswer:
     refused: Mapping[str, int]
     rules: TimeRules = field(repr=False)
     changed: tuple[str, ...] = ()
+    gone_until_us: int = c.MIN_US
+    letters_from: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return it for JSON; instants are ISO 8601 in UTC."""
@@ -247,6 +252,8 @@ class WindowQuestion:
             refused=self._refused(max(ends, default=self.start_us)),
             rules=self.workspace.rules,
             changed=self.log.known.changed,
+            gone_until_us=results_gone_until(self.workspace, window.name),
+            letters_from=before_seq_of(self.workspace, tables.DEAD_LETTERS),
         )
 
     def _ends(self) -> tuple[list[int], str]:

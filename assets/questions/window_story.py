@@ -34,6 +34,9 @@ def story_of(answer: "WindowAnswer") -> str:
     if answer.refused:
         counts = listed([f"{count:,} {reason}" for reason, count in answer.refused.items()])
         parts.append([f"Records with a time in it that were refused: {counts}"])
+    if answer.letters_from:
+        first = f"{answer.letters_from:,}"
+        parts.append([f"`retention` has removed the dead letters of records before {first}: none of them is counted"])
     if answer.changed:
         parts.append(
             [f"The spec has changed since: {listed(list(answer.changed))}. The numbers are of the spec as it is."]
@@ -122,6 +125,8 @@ def _why_none(group: "GroupOfWindow", answer: "WindowAnswer") -> str:
     start = answer.rules.time.start_us
     if start is not None and answer.start_us < start:
         why.append(f"it begins before start_at {at(start)}")
+    if group.end_us <= answer.gone_until_us:
+        why.append(f"`retention` has removed final results that end by {at(answer.gone_until_us)}")
     return f"no row in {window_table(answer.window.name)}" + (f": {listed(why)}" if why else "")
 
 

@@ -27,6 +27,7 @@ from tidemark.assets.exclusions import Numbers, ranges_of, records_of
 from tidemark.assets.log_control import ADMIT, REFUSE, control_item
 from tidemark.assets.rebuild.plan import RebuildPlan, ensure_can_begin, plan_to_spec
 from tidemark.assets.rebuild.shadow import Shadow
+from tidemark.assets.retention import before_seq_of
 from tidemark.assets.schemas import ordered_columns, payload_of
 from tidemark.assets.spec_changes import renamed
 from tidemark.assets.work import work_of_rebuild
@@ -102,8 +103,10 @@ def plan_replay(
     refuse_another_past(workspace, "so that only windows with a record that is let in change")
     letters = _letters_where(workspace, where)
     if not letters.num_rows:
+        kept_from = before_seq_of(workspace, tables.DEAD_LETTERS)
+        gone = f"; `retention` has removed the ones of records before {kept_from:,}" if kept_from else ""
         raise SpecError(
-            f"No dead letter of {workspace.spec.name} meets the condition {where!r}",
+            f"No dead letter of {workspace.spec.name} meets the condition {where!r}{gone}",
             expected="some that do",
             remedy="look at them with `tidemark show SPEC dead_letters --where …`",
         )

@@ -62,7 +62,7 @@ from tidemark.assets.schemas import end_tables, fit_tables, payload_of
 from tidemark.assets.spec_changes import renamed
 from tidemark.assets.state.windows import has_marks, live_events
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import Commit, Plan, RebuildInput
+from tidemark.resources.batches.plans import REMOVED, Commit, Plan, RebuildInput
 from tidemark.resources.catalog import keep_names
 from tidemark.resources.delta.versions import ALL_ROWS, Filters, Version
 from tidemark.resources.places.place import remove_tree
@@ -401,11 +401,21 @@ def _counts(workspace: Workspace, names: Mapping[str, str]) -> Mapping[str, int]
     found: Counter[str] = Counter()
     for commit in workspace.batches.counted():
         for count, n in commit.counts.items():
-            window, _, what = count.rpartition(".")
-            for new in [new for new, old in names.items() if old == window]:
-                found[count] -= n
-                found[f"{new}.{what}"] += n
+            for new, old in names.items():
+                if (renamed_count := _under(new, old, count)) is not None:
+                    found[count] -= n
+                    found[renamed_count] += n
     return {name: n for name, n in found.items() if n}
+
+
+def _under(new: str, old: str, count: str) -> str | None:
+    """Return a count of a window, or of what `retention` has removed of it, under a new name; None of another."""
+    removed = REMOVED if count.startswith(REMOVED) else ""
+    name = count.removeprefix(removed)
+    if name in (f"windows/{old}", f"history/{old}"):
+        return f"{removed}{name.partition('/')[0]}/{new}"
+    window, _, what = name.rpartition(".")
+    return f"{removed}{new}.{what}" if window == old else None
 
 
 def drop_windows(workspace: Workspace, run_id: str, names: Sequence[str], reason: str | None = None) -> Commit:

@@ -22,7 +22,7 @@ from tidemark.assets.schemas import payload_of
 from tidemark.assets.spec_changes import renamed
 from tidemark.assets.state.windows import has_marks, live_events
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import REFUSED, REPLAYED, Counts, Plan
+from tidemark.resources.batches.plans import REFUSED, REMOVED, REPLAYED, Counts, Plan
 from tidemark.resources.delta.versions import ALL_ROWS, NO_ROWS, Filters
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
@@ -117,9 +117,16 @@ def corrections(shadow: Shadow) -> Mapping[str, int]:
         for commit in workspace.batches.counted():
             for name, n in commit.counts.items():
                 is_decided = name in _OF_DECISIONS or name.startswith((REFUSED, REPLAYED))
-                if (is_decided and shadow.plan.items) or name.rpartition(".")[0] in names:
+                if (is_decided and shadow.plan.items) or _window_of(name) in names:
                     found[name] += sign * n
     return {name: n for name, n in found.items() if n}
+
+
+def _window_of(count: str) -> str:
+    """Return the window of a count; also of rows that `retention` has removed, which a rebuild makes again."""
+    counted = count.removeprefix(REMOVED)
+    folder, _, name = counted.partition("/")
+    return name if folder in ("windows", "history") else counted.rpartition(".")[0]
 
 
 def ensure_others_whole(shadow: Shadow, broken: Mapping[str, LakeError]) -> None:

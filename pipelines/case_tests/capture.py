@@ -22,6 +22,7 @@ from pyspark.sql import types as T
 from tidemark.assets.exclusions import records_between
 from tidemark.assets.log_control import END_OF_INPUT, TICK, recorded
 from tidemark.assets.questions.asking import ensure_committed
+from tidemark.assets.retention import before_seq_of
 from tidemark.assets.schemas import as_declared, payload_of
 from tidemark.pipelines.case_tests.differences import Outcome
 from tidemark.pipelines.case_tests.suite import outcome_of
@@ -107,8 +108,10 @@ def capture(workspace: Workspace, first_seq: int, last_seq: int, redact: Sequenc
     outcome = outcome_of(
         workspace.file, parse_cases(shell, workspace.spec, file="the captured case"), workspace.spark
     )
-    differing = _differing(workspace, rows, outcome, first_seq, last_seq)
-    lines = [*_notes(first_seq, last_seq, left_out, differing), *_case(begin, records, ending)]
+    kept_from = before_seq_of(workspace, tables.DEAD_LETTERS)
+    differing = _differing(workspace, rows, outcome, max(first_seq, kept_from), last_seq)
+    notes = _notes(first_seq, last_seq, left_out, differing, kept_from=kept_from)
+    lines = [*notes, *_case(begin, records, ending)]
     text = "\n".join([*lines, *_expected(workspace.spec, outcome), ""])
     return Captured(text, len(rows), tuple(left_out), tuple(differing))
 
@@ -356,16 +359,21 @@ def _differing(
     for letter in outcome.tables[DEAD_LETTERS]:
         if letter[c.SEQ] is not None:
             alone[rows[letter[c.SEQ]][c.SEQ]].add((letter["reason"], letter["window_name"]))
-    return [row[c.SEQ] for row in rows if then[row[c.SEQ]] != alone[row[c.SEQ]]]
+    compared = [row[c.SEQ] for row in rows if row[c.SEQ] >= first_seq]
+    return [seq for seq in compared if then[seq] != alone[seq]]
 
 
-def _notes(first_seq: int, last_seq: int, left_out: Sequence[int], differing: Sequence[int]) -> Iterator[str]:
+def _notes(
+    first_seq: int, last_seq: int, left_out: Sequence[int], differing: Sequence[int], *, kept_from: int
+) -> Iterator[str]:
     yield f"# Records {first_seq} to {last_seq} of the log, which are numbered from 0 here, by `tidemark capture`."
     if first_seq:
         yield "# What is expected is what comes of judging them alone: what came before is not known here."
     if differing:
         yield f"# The pipeline judged {_named(differing)} in another way."
-    elif first_seq:
+    if first_seq < kept_from:
+        yield f"# How it judged records before {kept_from} is not known: `retention` has removed their dead letters."
+    elif first_seq and not differing:
         yield "# The pipeline refused the same records for the same reasons."
     if left_out:
         yield f"# Left out, as they could not be read or are excluded: {_named(left_out)}."

@@ -149,6 +149,8 @@ def _status_lines(state: "Status") -> "Iterator[tuple[str, str]]":
         still = ". Old files still have them: the same `tidemark forget` deletes these" if state.forgetting else ""
         forgotten = f"{plural(state.forgotten, 'record')}, blanked by `tidemark forget`{still}"
         lines |= {"forgotten": forgotten if state.forgotten else ""}
+        days = ", ".join(f"{key} from {day} on" for key, day in state.kept_from.items())
+        lines |= {"kept": f"{days}; `retention` has removed older rows" if days else ""}
         lines |= {"corrected": state.corrected, "ended": ended if state.ended else ""}
         yield from ((label, text) for label, text in lines.items() if text)
         yield "last batch", _last_batch(state)

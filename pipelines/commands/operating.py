@@ -41,6 +41,7 @@ from tidemark.timeops.errors import SpecError, TidemarkError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tidemark.assets.removal import Removal
     from tidemark.pipelines.upkeep import Upkeep
     from tidemark.resources.places.place import Place
     from tidemark.resources.workspace import SpecFile
@@ -309,13 +310,17 @@ def changes(
     show_default=True,
     help="How long commits stay readable, and Dagster's runs and failed checks stay; at least 1 hour.",
 )
+@click.option("--dry-run", is_flag=True, help="Only show the rows that `retention` of the spec would remove.")
 @overrides_option
 @says_errors
-def maintain(*, specs: tuple[Path, ...], warehouse: "Place | None", retain: str, overrides: tuple[str, ...]) -> None:
+def maintain(
+    *, specs: tuple[Path, ...], warehouse: "Place | None", retain: str, dry_run: bool, overrides: tuple[str, ...]
+) -> None:
     """Join small files, delete old ones, also while pipelines run.
 
-    It changes no rows and needs no Spark. Deleted are files of old versions of tables, failed checks, and Dagster's
-    runs. The last commit stays readable, and each that is younger than --retain.
+    It needs no Spark. Deleted are files of old versions of tables, failed checks, and Dagster's runs. The last commit
+    stays readable, and each that is younger than --retain. Rows stay, but for ones that `retention` of the spec says:
+    these are removed as soon as no run is at work.
 
     Exit status: 0 done; 1 a failure; 2 bad spec or usage.
     """
@@ -325,6 +330,7 @@ def maintain(*, specs: tuple[Path, ...], warehouse: "Place | None", retain: str,
         raise click.BadParameter(str(error), param_hint="--retain") from error
     from tidemark.pipelines.instance import dagster_instance
     from tidemark.pipelines.terminal import telling
+    from tidemark.pipelines.upkeep import look_for_old_rows
     from tidemark.pipelines.upkeep import maintain as look_after
 
     files = read_specs(specs, overrides)
@@ -332,6 +338,10 @@ def maintain(*, specs: tuple[Path, ...], warehouse: "Place | None", retain: str,
 
     def look_after_one(file: "SpecFile") -> None:
         name = file.spec.name
+        if dry_run:
+            put(f"{name}: would remove")
+            _show_removal(look_for_old_rows(file, settings))
+            return
         with dagster_instance(settings, name, tell=say, captures_output=True) as instance, telling(name) as tell:
             done = look_after(file, settings, kept, instance=instance, tell=tell)
         _show_upkeep(name, kept, done, Clock().now())
@@ -377,6 +387,9 @@ def _show_upkeep(name: str, retain: timedelta, done: "Upkeep", now: datetime) ->
         put(f"{name}: has no tables yet.")
         return
     before, after = done.files
+    if done.removal.old or done.removal.waits:
+        put(f"{name}: removed")
+        _show_removal(done.removal)
     put(f"{name}: {before:,} files in {len(done.tables)} tables, now {after:,}")
     width = max(len(one.table) for one in done.tables)
     for one in done.tables:
@@ -476,6 +489,19 @@ def serve(*, port: int, metrics_port: int | None, spark_ui: bool) -> None:
     except KeyboardInterrupt:
         say("serve: from now on runs compute in their own processes")
         raise
+
+
+def _show_removal(removal: "Removal") -> None:
+    """Show the old rows of each table, and the first day that stays."""
+    width = max((len(old.table) for old in removal.old), default=0)
+    for old in removal.old:
+        put(f"  {old.table:<{width}}  {old.rows:>11,} old rows, kept from {old.gone.first_day} on")
+    if removal.freed:
+        put(f"  {removal.freed:,} bytes of files that the tables no longer need")
+    if removal.waits:
+        put(f"  nothing yet: {removal.waits}")
+    elif not removal.old:
+        put("  nothing: no row is older than `retention` says, or the spec has none")
 
 
 COMMANDS = (init, backfill, rebuild, changes, maintain, backup, register, serve)

@@ -286,6 +286,8 @@ def _batch(commit: Commit, state: State) -> BatchLine:
     if plan.kind == "change":
         done = f"changes of rows by others {plan.input['decision']}: {commit.reason}"
         return BatchLine(commit, 0, None, None, done)
+    if plan.kind == "retention":
+        return BatchLine(commit, 0, None, None, f"old rows of {' and '.join(plan.input['tables'])} removed")
     if plan.kind == "rebuild":
         why = f": {commit.reason}" if commit.reason else ""
         return BatchLine(commit, 0, None, None, f"{_of_rebuild(plan)}{why}")

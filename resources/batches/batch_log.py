@@ -47,7 +47,7 @@ from tidemark.timeops.errors import BusyError, FencedError, LakeError
 
 HEARTBEAT = timedelta(seconds=30)
 _COMMITTED = ("committed", "accepted")
-_OF_RESULTS = ("process", "backfill", "change")
+_OF_RESULTS = ("process", "backfill", "change", "retention")
 """Kinds of batches that a rebuild supersedes."""
 _COMPACT_EVERY = 8  # each batch leaves a few files of one row, and every look opens them all
 _TRIES = 50

@@ -103,7 +103,7 @@ def _stat(pid: int) -> list[str]:
     return text.rpartition(")")[2].split()  # the name before it is in brackets and may hold anything
 
 
-Kind = Literal["ingest", "process", "backfill", "change", "rebuild"]
+Kind = Literal["ingest", "process", "backfill", "change", "rebuild", "retention"]
 Row = dict[str, Any]
 
 
@@ -262,6 +262,10 @@ class RebuildInput(_Input):
 
 REFUSED = "refused."  # how the count of a reason begins
 REPLAYED = "_replayed."  # the same of records that a rule refuses and an operator has let in; no window has this name
+REMOVED = "_removed."
+"""How the counts of rows that `retention` has removed begin, before the name of a table, or of what counted them."""
+REMOVED_RELEASES = f"{REMOVED}released"
+"""Of the removed rows of `ordered_events` the ones with a `_release_seq`."""
 LOG_CLOCK, FIRST_CLOCK = "clock_us", "first_clock_us"
 """Counts of an ingestion: the clock of the log after it, and at its first timed record."""
 LAST_ARRIVAL, LAST_SEEN = "last_arrival_us", "last_seen_us"
@@ -329,6 +333,15 @@ class Counts(Mapping[str, int]):
         """The dead letters of all stages whose records an operator has let in, by reason."""
         return self._by_reason(REPLAYED)
 
+    @property
+    def removed_letters(self) -> int:
+        """The dead letters that `retention` has removed, the ones of windows over windows left out."""
+        return sum(n for name, n in self.items() if name.startswith(REMOVED) and _is_of_letters(name))
+
+    def removed(self, name: str) -> int:
+        """Return how many rows `retention` has removed of a table, or of what a count has this name for."""
+        return self.get(f"{REMOVED}{name}", 0)
+
     def _by_reason(self, prefix: str) -> dict[str, int]:
         counts = {name.removeprefix(prefix): n for name, n in self.items() if name.startswith(prefix)}
         return {reason: n for reason, n in counts.items() if n}
@@ -337,7 +350,7 @@ class Counts(Mapping[str, int]):
     def windows(self) -> list[str]:
         """The windows and joins in the counts: also ones that the spec no longer has, whose dead letters stay."""
         of_records = f"{REFUSED}{Reason.BAD_EXPRESSION}"  # a reason of windows too
-        names = [name for name in self if name != of_records and not name.startswith(REPLAYED)]
+        names = [name for name in self if name != of_records and not name.startswith((REPLAYED, REMOVED))]
         places = [name.rpartition(".") for name in names]
         return list(dict.fromkeys(of for of, _, what in places if of and what in OF_ACCEPTED))
 
@@ -356,6 +369,11 @@ class Counts(Mapping[str, int]):
         for reason in OF_ACCEPTED:
             letters[reason.value] += sum(self.of_windows(reason, names).values())
         return +letters
+
+
+def _is_of_letters(name: str) -> bool:
+    counted = name.removeprefix(REMOVED)
+    return counted.startswith((REFUSED, REPLAYED)) or counted.rpartition(".")[2] in OF_ACCEPTED
 
 
 @dataclass(frozen=True)
@@ -400,12 +418,13 @@ class BatchEvent:
 def counted(commits: Sequence[Commit]) -> list[Commit]:
     """Return the commits in force whose counts add up to what the tables hold.
 
-    A rebuild of some windows counts how much they differ from what earlier batches counted.
+    A rebuild of some windows counts how much they differ from what earlier batches counted, and `retention` what it
+    has removed.
     """
     rebuilt = {commit.batch_id: RebuildInput.of(commit.plan) for commit in commits if commit.plan.kind == "rebuild"}
     whole = max((batch_id for batch_id, rebuild in rebuilt.items() if rebuild.numbers), default=-1)
     alone = {batch_id for batch_id, rebuild in rebuilt.items() if rebuild.windows and batch_id > whole}
-    return [commit for commit in commits if commit.plan.kind == "process" or commit.batch_id in alone]
+    return [commit for commit in commits if commit.plan.kind in ("process", "retention") or commit.batch_id in alone]
 
 
 def row_of(plan: Plan, state: str) -> Row:

@@ -16,10 +16,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import ColumnProperties, WriterProperties
 from deltalake.transaction import AddAction, RemoveAction
@@ -30,6 +32,7 @@ from tidemark.resources.delta.versions import (
     BOUNDED,
     Filters,
     Version,
+    arrow_condition,
     files_of,
     sql_condition,
 )
@@ -67,6 +70,48 @@ Piece = Callable[[pa.Schema], Iterable[pa.RecordBatch]]
 def piece_of(rows: pa.Table) -> Piece:
     """Return rows in memory as a piece, in one batch, with null in the columns that they lack."""
     return lambda schema: with_columns_of(schema, rows).combine_chunks().to_batches()
+
+
+def columns_of(version: Version, file: str, columns: Mapping[str, pc.Expression]) -> Piece:
+    """Return the rows of a file with other columns, read piece by piece."""
+    return lambda _schema: version.dataset_of([file]).scanner(columns=dict(columns)).to_batches()
+
+
+def changed_rows(version: Version, file: str, change: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Piece:
+    """Return the rows of a file with other values, read piece by piece."""
+
+    def rows(_schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        with version.reading():
+            yield from map(change, version.dataset_of([file]).to_batches())
+
+    return rows
+
+
+def rows_left(version: Version, file: str, where: Filters) -> Piece:
+    """Return the rows of a file that do not match filters, read piece by piece."""
+    return lambda _schema: version.rows_without(file, where)
+
+
+def rows_meant(version: Version, file: str, where: Filters) -> Piece:
+    """Return the rows of a file that match filters, read piece by piece."""
+
+    def rows(_schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        with version.reading():
+            yield from version.dataset_of([file]).to_batches(filter=arrow_condition(where))
+
+    return rows
+
+
+def after(earlier: pa.Table, pieces: Sequence[Piece]) -> Piece:
+    """Return rows in memory, and after them the rows of pieces, whose first batch is joined with them."""
+
+    def rows(schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        more = (batch for piece in pieces for batch in piece(schema))
+        first = pa.concat_tables([earlier, pa.Table.from_batches([*islice(more, 1)], schema)])
+        yield from first.combine_chunks().to_batches()
+        yield from more
+
+    return rows
 
 
 UNLIMITED = timedelta(days=3650)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -35,16 +34,22 @@ from tidemark.resources.delta.files import (
     DataFiles,
     Piece,
     RowChanges,
+    after,
+    changed_rows,
+    columns_of,
     footers_of_joined,
     interval,
     piece_of,
     removals,
+    rows_left,
+    rows_meant,
     take_files,
     write_files,
     write_pieces,
 )
 from tidemark.resources.delta.log import (
     MENDING,
+    REMOVES_OLD,
     RESHAPING,
     UNDOING,
     changes_between,
@@ -79,6 +84,7 @@ TRIES = 20
 """How often a write is tried again if maintenance of the table is committed at the same moment."""
 
 Action = AddAction | RemoveAction
+_BOTH = (rows_meant, rows_left)
 _FULL_FILE_BYTES = 8_000_000  # the most bytes that joining small files rewrites at a time
 _PROPERTIES = {
     "delta.enableDeletionVectors": "false",
@@ -216,7 +222,7 @@ class Lake(LakeReader):
         def write(delta: DeltaTable, once: CommitProperties) -> None:
             version = self.opened.known(table, delta)
             schema = version.dataset.scanner(columns=dict(columns)).projected_schema
-            pieces = [_columns_of(version, file, columns) for file in version.sizes]
+            pieces = [columns_of(version, file, columns) for file in version.sizes]
             with writing(self.path(table)):
                 files = write_pieces(pieces, version, schema=schema)
                 added: list[Action] = [*files.added]
@@ -417,7 +423,7 @@ class Lake(LakeReader):
                 return Written(delta.version(), 0)
             version = self.opened.known(table, delta)
             if not made:
-                made.append(write_pieces([_changed_rows(version, file, change) for file in files], version, attempt))
+                made.append(write_pieces([changed_rows(version, file, change) for file in files], version, attempt))
             return self._commit_files(table, delta, [*made[0].added, *_removals(version, files)], attempt)
 
         return self._once(table, attempt, expect, write, made)
@@ -429,6 +435,34 @@ class Lake(LakeReader):
             return self._commit_files(table, delta, removals(self.opened.known(table, delta).sizes), attempt)
 
         return self._once(table, attempt, expect, take_away)
+
+    def remove_old(self, table: str, where: Filters, *, attempt: int, expect: int) -> Written:
+        """Delete rows that match, in a commit that only removes files; otherwise as `append`.
+
+        A file that has other rows too is split before, in a commit of maintenance. The commit says that its rows
+        have become old: a pipeline that follows the table does not take it for a correction.
+        """
+
+        def remove(delta: DeltaTable) -> Written:
+            version = self.opened.known(table, delta)
+            whole, partly = version.files_meant(where)
+            gone = {path: version.sizes[path] for path in whole}
+            if partly:
+                made = [write_pieces([of(version, path, where) for path in partly], version) for of in _BOTH]
+                lost = {path: version.sizes[path] for path in partly}
+                with _discarded_if_overtaken(made):
+                    moved: list[Action] = [*made[0].moved, *made[1].moved, *removals(lost, changes=False)]
+                    there = self._commit_files(table, delta, moved)
+                gone |= made[0].sizes
+                delta = self.open(table, there.version)
+            if not gone:
+                return Written(delta.version(), 0)
+            with self._commit(table, delta, marks(attempt, 0) | {REMOVES_OLD: "true"}) as once:
+                actions: list[Action] = [*removals(gone)]
+                delta.create_write_transaction(actions, "append", delta.schema(), commit_properties=once)
+            return Written(delta.version() + 1, 0)
+
+        return self._once(table, attempt, expect, remove)
 
     def restore(self, table: str, version: int, *, expect: int | None = None) -> int:
         """Restore the content of a version in one commit, unless the table has it already; without a Spark job.
@@ -487,7 +521,7 @@ class Lake(LakeReader):
                 return self._merge(table, delta, replaced, pieces, where=where, attempt=attempt)
             if not made:  # if maintenance comes in between, they need not be written again
                 made.append(write(version))
-            staying = [_staying(version, path, where) for path in replaced] if where else []
+            staying = [rows_left(version, path, where) for path in replaced] if where else []
             rewritten = [write_pieces(staying, version, attempt)] if staying else []
             added = [action for files in (*made, *rewritten) for action in files.added]
             with _discarded_if_overtaken(rewritten):
@@ -515,7 +549,7 @@ class Lake(LakeReader):
         files = replaced if where else []
         staying = [batch for file in files for batch in version.rows_without(file, where)]
         earlier = pa.Table.from_batches(staying, schema)
-        made = write_pieces([_after(earlier, pieces)], version, attempt)
+        made = write_pieces([after(earlier, pieces)], version, attempt)
         actions: list[Action] = [*made.added, *_removals(version, replaced)]
         with _discarded_if_overtaken([made]):
             return self._commit_files(table, delta, actions, attempt, made.rows - earlier.num_rows)
@@ -647,40 +681,9 @@ def _discarded_if_overtaken(made: Sequence[DataFiles]) -> Iterator[None]:
         raise
 
 
-def _columns_of(version: Version, file: str, columns: Mapping[str, pc.Expression]) -> Piece:
-    """Return the rows of a file with other columns, read piece by piece."""
-    return lambda _schema: version.dataset_of([file]).scanner(columns=dict(columns)).to_batches()
-
-
-def _changed_rows(version: Version, file: str, change: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Piece:
-    """Return the rows of a file with other values, read piece by piece."""
-
-    def rows(_schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        with version.reading():
-            yield from map(change, version.dataset_of([file]).to_batches())
-
-    return rows
-
-
 def _removals(version: Version, files: Sequence[str]) -> list[RemoveAction]:
     sizes = version.sizes
     return removals({path: sizes[path] for path in files})
-
-
-def _staying(version: Version, file: str, where: Filters) -> Piece:
-    return lambda _schema: version.rows_without(file, where)
-
-
-def _after(earlier: pa.Table, pieces: Sequence[Piece]) -> Piece:
-    """Return rows in memory, and after them the rows of pieces, whose first batch is joined with them."""
-
-    def rows(schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        more = (batch for piece in pieces for batch in piece(schema))
-        first = pa.concat_tables([earlier, pa.Table.from_batches([*islice(more, 1)], schema)])
-        yield from first.combine_chunks().to_batches()
-        yield from more
-
-    return rows
 
 
 def _bounded(table: str, columns: Collection[str]) -> dict[str, str]:

@@ -35,6 +35,8 @@ RESHAPING = "renaming columns"
 """Mark of a commit that changes the columns of a table's rows, and is maintenance."""
 MENDING = "mending files"
 """Mark of a commit that names new files with the rows of lost or damaged ones, and is maintenance."""
+REMOVES_OLD = "tidemark.removesOld"
+"""Mark of a commit that removes rows because they have become old: what was computed from them stays right."""
 ADDED_ROWS = "tidemark.addedRows"
 """Number of rows that a commit added, if it also rewrote others."""
 
@@ -154,6 +156,11 @@ class Commit:
     def writes_for(self) -> int:
         """The attempt whose rows it wrote, 0 if it did not write rows of an attempt."""
         return _attempt_in(self._said)
+
+    @property
+    def removes_old(self) -> bool:
+        """Return whether it removes rows because they have become old."""
+        return REMOVES_OLD in self.info
 
     @property
     def is_undoing(self) -> bool:

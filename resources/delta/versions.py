@@ -259,6 +259,26 @@ class Version:
         may_not = {file.path for file in self.dataset.get_fragments(~arrow_condition(filters))}
         return [file for file in self.files_with(filters) if file not in may_not]
 
+    def files_meant(self, filters: Filters) -> tuple[list[str], list[str]]:
+        """Return the files all of whose rows match, and the files with matching and other rows.
+
+        Only files whose bounds leave it open, or that have a null, are read, and of these the columns of the filters.
+        """
+        partly, names = list[str](), list(dict.fromkeys(name for name, _, _ in filters))
+        whole = self.files_within(filters) if self._are_bounded(filters) else []
+        for name in names if whole else []:
+            bounds = self.bounds_by_file(name)
+            whole = [path for path in whole if path in bounds]
+        for path in sorted({*self.files_with(filters)} - {*whole}):
+            rows = self.rows_of([path], names)
+            if met := rows.filter(arrow_condition(filters)).num_rows:
+                (whole if met == rows.num_rows else partly).append(path)
+        return whole, partly
+
+    def _are_bounded(self, filters: Filters) -> bool:
+        """Return whether the log has bounds of all columns that filters name, where it has any."""
+        return {name for name, _, _ in filters} <= {*self.properties.get(BOUNDED, "").split(",")}
+
     def files_to_replace(self, where: Filters, stays: Filters | None = None) -> list[str]:
         """Return the files that are replaced when the rows that match `where` are deleted; no conditions mean all.
 
@@ -268,7 +288,7 @@ class Version:
             return list(self.sizes)
         left = set() if stays is None else set(self.files_with(stays))
         found = [path for path in self.files_with(where) if path not in left]
-        if {name for name, _, _ in where} <= {*self.properties.get(BOUNDED, "").split(",")}:
+        if self._are_bounded(where):
             return found
         names = list(dict.fromkeys(name for name, _, _ in where))
         return [path for path in found if self.rows_of([path], names).filter(arrow_condition(where))]

@@ -287,18 +287,24 @@ def check_files(folder: Place, paths: Sequence[str], version: int, what: str) ->
 def _net(commits: Sequence[Commit]) -> tuple[list[DataFile], dict[str, DataFile]]:
     """Return the files that commits added together, and the earlier files that they removed.
 
-    A file that one of them added and a later one removed is in neither: so an undone attempt leaves no trace.
+    A file that one of them added and a later one removed is in neither: so an undone attempt leaves no trace. Neither
+    does a file whose rows have become old in a table of another pipeline: what was read of it stays.
     """
     added: dict[str, DataFile] = {}
     lost: dict[str, DataFile] = {}
+    old: set[str] = set()
     for commit in commits:
-        gone = set(lost)
+        gone = {*lost, *old}
         for file in commit.removed:
             if added.pop(file.path, None) is None:
-                lost[file.path] = file
+                if commit.removes_old:
+                    old.add(file.path)
+                else:
+                    lost[file.path] = file
         for file in commit.added:
             if file.path in gone and not file.has_vector:
                 lost.pop(file.path, None)
+                old.discard(file.path)
             else:
                 added[file.path] = file
     return list(added.values()), lost

@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -26,6 +27,7 @@ from tidemark.pipelines.forgetting import forget
 from tidemark.pipelines.rebuilding import RebuildSettings, ReplaySettings
 from tidemark.pipelines.runner import RunOptions, rebuild_pipeline, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
+from tidemark.pipelines.upkeep import maintain
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.places.place import Place, delta_place
@@ -185,6 +187,15 @@ def _replay(spec: Path, settings: Settings, instance: DagsterInstance, seen: Cal
 def forget_and_die(spec: Path, warehouse: Place, where: str, death: Death, gateway: Gateway) -> int:
     """Forget records in a new process, which dies; as `run_and_die`."""
     return exit_code(_run, spec, warehouse, death, gateway, {}, partial(_forget, where))
+
+
+def maintain_and_die(spec: Path, warehouse: Place, death: Death, gateway: Gateway) -> int:
+    """Look after the tables of a pipeline in a new process, which dies; as `run_and_die`."""
+    return exit_code(_run, spec, warehouse, death, gateway, {}, _maintain)
+
+
+def _maintain(spec: Path, settings: Settings, instance: DagsterInstance, seen: Callable[[str], None]) -> None:
+    maintain(read_spec(spec), settings, timedelta(days=7), instance=instance, tell=seen)
 
 
 def _forget(

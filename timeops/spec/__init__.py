@@ -24,6 +24,7 @@ from tidemark.timeops.spec.pipeline import (
     Spec,
     rules_between_parts,
 )
+from tidemark.timeops.spec.retention import Retention
 from tidemark.timeops.spec.source import Alignment, DeltaSource, FilesSource, Source, SourceIdle
 from tidemark.timeops.spec.text import read_yaml, spec_json_schema, with_overrides
 from tidemark.timeops.spec.top import Top
@@ -74,6 +75,7 @@ _MODELS: Mapping[Path, type[BaseModel]] = {
     ("windows",): WindowSpec,
     ("windows", "top"): Top,
     ("partitions",): Partitions,
+    ("retention",): Retention,
     ("alerts",): Alerts,
     ("alerts", "dead_letter_rate"): RateLevels,
     ("alerts", "freshness"): AgeLevels,
@@ -203,6 +205,8 @@ def _rules_between_readable_parts(data: Mapping[str, Any]) -> list[Problem]:
         has_windows=data.get("windows", []) != [],
         joins={position: join for position, join in read_joins.items() if join is not None},
         outputs=_read(Outputs.model_validate, data.get("outputs", {})),
+        retention=_read(Retention.model_validate, data["retention"]) if "retention" in data else None,
+        alerts=_read(Alerts.model_validate, data.get("alerts", {})),
         has_partitions="partitions" in data,
         has_schedule="schedule" in data,
     )

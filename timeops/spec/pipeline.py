@@ -31,6 +31,7 @@ from tidemark.timeops.spec.event_time import TimeSpec
 from tidemark.timeops.spec.fields import Day, Flag, Name, PipelineName, SpecModel, TimeZone
 from tidemark.timeops.spec.join import JoinColumns, JoinSpec
 from tidemark.timeops.spec.kafka_source import KafkaSource
+from tidemark.timeops.spec.retention import Retention, retention_problems
 from tidemark.timeops.spec.source import DeltaSource, FilesSource, Source
 from tidemark.timeops.spec.window import (
     WindowSpec,
@@ -338,6 +339,7 @@ class Partitions(SpecModel):
 _NO_RESULT: Mapping[str, Any] = MappingProxyType(
     {
         **dict.fromkeys(("schedule", "automation_condition", "catalog", "alerts", "events", "owners", "tags"), True),
+        "retention": True,
         "sources": {"__all__": {"upstream"}},
         "windows": {"__all__": {"automation_condition"}},
     }
@@ -402,6 +404,12 @@ class Spec(SpecModel):
         "each batch.",
         json_schema_extra={"since": "0.2.0"},
     )
+    retention: Retention | None = Field(
+        default=None,
+        description="How long rows of tables stay, in whole days: {dead_letters: 90 days, windows: 400 days}; older "
+        "ones are removed by `tidemark maintain`; default: for ever.",
+        json_schema_extra={"since": "0.2.0"},
+    )
     owners: tuple[Owner, ...] = Field(
         default=(),
         description="Who is responsible for the pipeline, shown in Dagster: e-mail addresses, or `team:<name>`.",
@@ -422,6 +430,8 @@ class Spec(SpecModel):
             has_windows=bool(self.windows),
             joins=dict(enumerate(self.joins)),
             outputs=self.outputs,
+            retention=self.retention,
+            alerts=self.alerts,
             has_partitions="partitions" in keys,
             has_schedule="schedule" in keys,
         )
@@ -529,7 +539,8 @@ class Spec(SpecModel):
 
         Lengths of time and sizes are in one spelling, keys and windows in one order. What has its default
         value is left out, so a key that a later version adds changes nothing for specs without it. So are the
-        schedule, conditions, the catalog, alerts, events, owners, tags and what is upstream: they change no result.
+        schedule, conditions, the catalog, alerts, events, retention, owners, tags and what is upstream: no result
+        depends on them.
         """
         data: dict[str, Any] = self.model_dump(
             mode="json", by_alias=True, exclude_defaults=True, exclude=dict(_NO_RESULT)
@@ -566,6 +577,8 @@ def rules_between_parts(
     sources: Sequence[Source] = (),
     joins: Mapping[int, JoinSpec] = MappingProxyType({}),
     outputs: Outputs | None = None,
+    retention: Retention | None = None,
+    alerts: Alerts | None = None,
     has_partitions: bool = False,
     has_schedule: bool = False,
 ) -> list[Problem]:
@@ -594,6 +607,13 @@ def rules_between_parts(
         fault = "false with no windows: nothing would be written"
         remedy = "add a window, or leave the key out"
         problems.append(Problem(fault, expected="true", remedy=remedy, at=("outputs", "ordered_events")))
+    if retention is not None:
+        problems += retention_problems(
+            retention,
+            alerts or Alerts(),
+            writes_events=outputs is None or outputs.ordered_events,
+            has_results=has_windows or bool(joins),
+        )
     if has_partitions and not has_windows:
         fault = "`partitions` has no effect without windows"
         problems.append(Problem(fault, remedy="leave it out", at=("partitions",)))

@@ -393,7 +393,7 @@ def test_every_key_of_the_schema_is_described() -> None:
             "Partitions",
             "OnNewInput",
         ],
-        *["Alerts", "RateLevels", "AgeLevels", "Channel", "Events"],
+        *["Alerts", "RateLevels", "AgeLevels", "Channel", "Events", "Retention"],
     }
     for name, model in models.items():
         assert model["additionalProperties"] is False, name

@@ -219,6 +219,7 @@ USES: Mapping[str, Callable[[str, Path], None]] = {
     "catalog": is_part_of_a_spec,
     "events": is_part_of_a_spec,
     "alerts": takes_the_place_of_keys,
+    "retention": takes_the_place_of_keys,
     "windows": has_windows,
     "joins": joins_the_sources_of_the_example,
     "time": goes_with_the_source_of_the_example,

@@ -1,0 +1,102 @@
+"""How long rows of tables stay: the key `retention`, in whole days.
+
+Here: the keys, and which of them have an effect. Not here: which rows go (assets/removal.py), and what is said of
+them afterwards (assets/retention.py).
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Annotated, ClassVar
+
+from pydantic import AfterValidator, Field, model_validator
+
+from tidemark.timeops.problems import Problem, ProblemsError, raise_any
+from tidemark.timeops.spec.automation import Alerts
+from tidemark.timeops.spec.fields import PositiveDuration, SpecModel
+
+_DAY = timedelta(days=1)
+
+
+def _whole_days(length: timedelta) -> timedelta:
+    if length % _DAY:
+        raise ProblemsError(
+            [
+                Problem(
+                    f"found {length.total_seconds() / 3600:g} hours, which are not whole days",
+                    expected="whole days, such as `30 days`: rows go by days",
+                )
+            ]
+        )
+    return length
+
+
+Days = Annotated[PositiveDuration, AfterValidator(_whole_days)]
+
+
+class Retention(SpecModel):
+    """How many whole days of rows tables keep; older rows are removed by `tidemark maintain`."""
+
+    WITHOUT_EFFECT: ClassVar[Mapping[str, str]] = {
+        "raw_events": "all tables are a function of the whole log, whose records are not removed by age; "
+        "`tidemark forget` erases what some of them hold"
+    }
+
+    dead_letters: Days | None = Field(
+        default=None,
+        description="Dead letters, by days of the log's clock: 90 days; default: for ever.",
+        json_schema_extra={"since": "0.2.0"},
+    )
+    ordered_events: Days | None = Field(
+        default=None,
+        description="Released events, by days of the log's clock; default: for ever.",
+        json_schema_extra={"since": "0.2.0"},
+    )
+    windows: Days | None = Field(
+        default=None,
+        description="Final results of windows, their histories, and final answers of joins, by the day on which they "
+        "end; default: for ever.",
+        json_schema_extra={"since": "0.2.0"},
+    )
+
+    @model_validator(mode="after")
+    def _some(self) -> "Retention":
+        if not any(self.of.values()):
+            expected = "`dead_letters`, `ordered_events` or `windows`, each on its own or together"
+            raise_any([Problem("no key is set, so nothing is ever removed", expected=expected)])
+        return self
+
+    @property
+    def of(self) -> Mapping[str, timedelta | None]:
+        """The length of each key, None for ever."""
+        return {"dead_letters": self.dead_letters, "ordered_events": self.ordered_events, "windows": self.windows}
+
+
+def retention_problems(
+    retention: Retention, alerts: Alerts, *, writes_events: bool, has_results: bool
+) -> Iterable[Problem]:
+    """Find lengths that have no effect, or take away what a rule still asks for.
+
+    Args:
+        retention: The lengths.
+        alerts: Limits of dead letters, which compare periods.
+        writes_events: Whether the spec writes `ordered_events`.
+        has_results: Whether it has windows or joins.
+    """
+    if retention.ordered_events is not None and not writes_events:
+        fault = "`ordered_events` has no effect with `outputs: {ordered_events: false}`"
+        yield Problem(fault, remedy="leave one of them out", at=("retention", "ordered_events"))
+    if retention.windows is not None and not has_results:
+        fault = "`windows` has no effect without windows and joins"
+        yield Problem(fault, remedy="leave it out", at=("retention", "windows"))
+    needed = 2 * alerts.dead_letter_rate.period
+    for key in ("dead_letters", "ordered_events"):
+        length = retention.of[key]
+        if length is not None and length < needed:
+            days = -(-needed // _DAY)
+            yield Problem(
+                f"`{key}` is shorter than two periods of `alerts.dead_letter_rate`, which compares each with the one "
+                "before it",
+                expected=f"at least {days} days",
+                remedy="keep rows for longer, or set a shorter `period`",
+                at=("retention", key),
+            )
