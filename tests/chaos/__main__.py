@@ -21,7 +21,7 @@ from tests.chaos import acts
 from tests.chaos.commands import Command, Home, Servers
 from tests.chaos.pipelines import SPECS, TWINS, Pipeline
 from tests.chaos.readers import Reader
-from tests.chaos.verdicts import Fault, assert_as_judged_again, assert_as_undisturbed, assert_sound, done
+from tests.chaos.verdicts import FaultError, assert_as_judged_again, assert_as_undisturbed, assert_sound, done
 from tests.chaos.world import Disk, World
 
 _INSIDE = "TIDEMARK_CHAOS_NAMESPACE"
@@ -86,7 +86,7 @@ def _rounds(
             each = (time.monotonic() - begun) / max(world.kills, 1)
             say(f"{number - first} rounds, {world.kills} kills, {each:.1f} s a kill: nothing was found")
     except Exception as error:  # whatever it is, the folder is kept
-        shown = str(error) if isinstance(error, Fault) else traceback.format_exc()
+        shown = str(error) if isinstance(error, FaultError) else traceback.format_exc()
         again = f"python -m tests.chaos --seed {seed} --from-round {number} --kills 1"
         return f"round {number} FAILED: {'; '.join(done_so_far)}\n{shown}\nthe same round on new pipelines: {again}"
     return None
@@ -148,7 +148,7 @@ def _round(world: World, seed: int, number: int) -> str:
     """Do a round, and check what must hold after it; return its line.
 
     Raises:
-        Fault: Something does not hold.
+        FaultError: Something does not hold.
     """
     world.rng = random.Random(f"{seed} {number}")
     begun, kills, looks = time.monotonic(), world.kills, world.reader.looks.total()
@@ -156,7 +156,8 @@ def _round(world: World, seed: int, number: int) -> str:
         world.servers.start("serve")
     [act] = world.rng.choices([act for act, _ in acts.ACTS], [often for _, often in acts.ACTS])
     is_calm = act not in (acts.full_disk, acts.damage, acts.everything, acts.by_daemon)
-    asking = acts.asked(world, world.rng.choice([*SPECS]), world.rng) if is_calm and world.rng.random() < 0.3 else None
+    asks, of = world.rng.random() < 0.3, world.rng.choice([*SPECS])
+    asking = acts.asked(world, of, world.rng) if is_calm and asks else None
     pipelines = act(world)
     if asking is not None:
         _answered(world, asking)
@@ -178,7 +179,7 @@ def _round(world: World, seed: int, number: int) -> str:
 def _answered(world: World, asking: Command) -> None:
     """Check that a question has an answer, unless the Spark that computes it was killed."""
     if world.ended(asking) != 0 and not any("tidemark serve" in said for said in world.said):
-        raise Fault(f"`{asking.text}`, which nothing disturbed, failed:\n{asking.output}")
+        raise FaultError(f"`{asking.text}`, which nothing disturbed, failed:\n{asking.output}")
     world.tell(f"`{asking.text}` answered")
 
 

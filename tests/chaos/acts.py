@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from tests.chaos.commands import Command
 from tests.chaos.pipelines import DAYS, Pipeline
-from tests.chaos.verdicts import Fault, done, findings
+from tests.chaos.verdicts import FaultError, done, findings
 from tests.chaos.world import World
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.delta.lake import Lake
@@ -136,7 +136,7 @@ def full_disk(world: World) -> Sequence[Pipeline]:
         code = world.ended(run)
     world.tell(f"the disk full under `{run.text}`, which ended with {code}")
     if code != 0 and _FULL not in run.output:
-        raise Fault(f"`{run.text}` does not say that the disk is full:\n{run.output}")
+        raise FaultError(f"`{run.text}` does not say that the disk is full:\n{run.output}")
     return [pipeline]
 
 
@@ -149,7 +149,7 @@ def damage(world: World) -> Sequence[Pipeline]:
         world.tell(how)
         found = findings(world.home, pipeline)
         if not any(finding["table"] == table for finding in found):
-            raise Fault(f"{pipeline.name}: {how}, and an audit names {found}")
+            raise FaultError(f"{pipeline.name}: {how}, and an audit names {found}")
         for _ in range(world.rng.randint(0, 2)):
             repair = world.start(["repair"], [pipeline])
             world.kill(repair)
@@ -210,7 +210,8 @@ def _words(world: World, pipeline: Pipeline) -> Sequence[str]:
     if pipeline.name == "live":
         log = Lake(world.home.warehouse / "live")
         out = sorted(world.rng.sample(range(log.rows("raw_events").num_rows), k=2))
-        late = [row["_arrival_seq"] for row in log.rows("dead_letters").to_pylist() if row["reason"] == "out_of_order"]
+        letters = log.rows("dead_letters").to_pylist()
+        late = [row["_arrival_seq"] for row in letters if row["reason"] == "out_of_order"]
         of_all += 2 * [("rejudge", "--exclude", f"{out[0]},{out[1]}", "--reason", "their clock lied")]
         if late:
             chosen = world.rng.choice(late)
@@ -250,7 +251,7 @@ def _damaged(world: World, pipeline: Pipeline) -> tuple[str, str]:
 
 
 def _turned(file: Path, rng: random.Random) -> bool:
-    """Turn a bit of the values of a column; return whether the page has a checksum that tells, else leave the file."""
+    """Turn a bit of the values of a column; return whether a checksum of the page tells, else leave the file."""
     before = file.read_bytes()
     group = pq.read_metadata(file).row_group(0)
     column = group.column(rng.randrange(group.num_columns))

@@ -27,10 +27,12 @@ from tidemark.resources.spark.server import find_note
 PROCESSES.set_forkserver_preload(
     [__name__, killed.__name__, "great_expectations", "pyspark.sql.connect.session", "tidemark.pipelines.runner"]
 )
-LONGEST_S = 420
+LONGEST_S = 900
 """A command that has not ended by then hangs; the machine may be busy with other things."""
 OWN_SPARK = "local[2]"
 Victim = Literal["python", "jvm", "group"]
+Server = Literal["daemon", "serve"]
+SERVERS: tuple[Server, ...] = ("daemon", "serve")
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,13 @@ class Command:
     """A command at work."""
 
     def __init__(
-        self, home: Home, words: Sequence[str], *, warehouse: Path | None = None, own: bool = False, jump: Jump | None = None
+        self,
+        home: Home,
+        words: Sequence[str],
+        *,
+        warehouse: Path | None = None,
+        own: bool = False,
+        jump: Jump | None = None,
     ) -> None:
         """Start it.
 
@@ -177,7 +185,8 @@ def _work(words: Sequence[str], said: Path, environment: Mapping[str, str], jump
         def now(clock: Clock) -> datetime:
             return truth(clock) + (jump.by if time.monotonic() - begun >= jump.after_s else timedelta(0))
 
-        truth, Clock.now = Clock.now, now  # type: ignore[method-assign] # the one place that reads the wall clock
+        truth = Clock.now
+        setattr(Clock, "now", now)  # noqa: B010 - the one place that reads the wall clock; mypy knows no such change
     sys.argv = ["tidemark", *words]
     main([*words])
 
@@ -214,7 +223,7 @@ class Servers:
         self._stacks: dict[str, ExitStack] = {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, name: Literal["serve", "daemon"]) -> None:
+    def start(self, name: Server) -> None:
         """Start one, unless it is at work; a warm Spark is ready then, a daemon only begins."""
         if name in self._processes and (name == "daemon" or self._is_warm) and self._processes[name].poll() is None:
             return
@@ -234,14 +243,14 @@ class Servers:
         server = self._processes["serve"]
         return find_note(self._home.dagster) is not None and "java" in members(server.pid).values()
 
-    def kill(self, name: Literal["serve", "daemon"], victim: Victim) -> str | None:
+    def kill(self, name: Server, victim: Victim) -> str | None:
         """Kill a server, its Java, or all its processes; return that in words, None if it was not there."""
         server = self._processes.get(name)
         if server is None or not kill(server.pid, victim):
             return None
         return f"`{'tidemark serve' if name == 'serve' else 'dagster-daemon'}` killed ({victim})"
 
-    def stop(self, name: Literal["serve", "daemon"]) -> None:
+    def stop(self, name: Server) -> None:
         """End a server, or what is left of it."""
         stack = self._stacks.pop(name, None)
         server = self._processes.pop(name, None)
@@ -251,5 +260,5 @@ class Servers:
             kill(server.pid, "group")
 
     def stop_all(self) -> None:
-        for name in ("daemon", "serve"):
-            self.stop(name)  # type: ignore[arg-type]
+        for name in SERVERS:
+            self.stop(name)

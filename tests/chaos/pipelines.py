@@ -21,7 +21,7 @@ _SCHEMA = 'schema: "id STRING, at STRING, got STRING, k STRING, v INT"'
 
 KEPT = f"""\
 name: kept
-schedule: {{on_new_input: 2 s}}
+schedule: {{on_new_input: 5 s}}
 sources:
   - {{name: lines, kind: files, path: in/kept/*.jsonl, format: json, arrival_time: got, order: position, settle: 0 s,
      {_SCHEMA}}}
@@ -50,7 +50,7 @@ partitions: {{start: 2026-01-01}}
 
 LIVE = f"""\
 name: live
-schedule: {{on_new_input: 2 s}}
+schedule: {{on_new_input: 5 s}}
 sources:
   - {{name: lines, kind: files, path: in/live/*.jsonl, format: json, arrival_time: got, live: true, settle: 0 s,
      {_SCHEMA}}}
@@ -75,7 +75,7 @@ partitions: {{start: 2026-01-01}}
 
 JOINED = f"""\
 name: joined
-schedule: {{on_new_input: 2 s}}
+schedule: {{on_new_input: 5 s}}
 sources:
   - {{name: asks, kind: files, path: in/joined/asks/*.jsonl, format: json, arrival_time: got, settle: 0 s,
      {_SCHEMA}}}
@@ -88,8 +88,8 @@ time:
   out_of_order: keep
   early: {{tolerance: 1 minute, policy: keep}}
 joins:
-  - {{name: priced, kind: as_of, left: {{source: asks}}, right: {{source: bids}}, on: [k], within: 1 minute, how: left,
-     allowed_lateness: 5 s}}
+  - {{name: priced, kind: as_of, left: {{source: asks}}, right: {{source: bids}}, on: [k], within: 1 minute,
+     how: left, allowed_lateness: 5 s}}
   - {{name: near, kind: interval, left: {{source: asks}}, right: {{source: bids}}, on: [k], before: 8 s, after: 5 s,
      how: full, allowed_lateness: 5 s}}
 windows:
@@ -154,31 +154,25 @@ class Pipeline:
 
 def _lines(rng: random.Random, prefix: str, begin: datetime, span: timedelta, count: int) -> Iterator[str]:
     """Yield records by arrival, with a fault of every kind now and then."""
-    arrivals = sorted(begin + rng.random() * span for _ in range(count))
     last = ""
-    for number, clock in enumerate(arrivals):
+    for number, clock in enumerate(sorted(begin + rng.random() * span for _ in range(count))):
         event = clock - timedelta(milliseconds=int(rng.expovariate(1 / 4_000)))
         record: dict[str, object] = {"id": f"{prefix}{number}", "at": _text(event), "got": _text(clock)}
         record |= {"k": rng.choice(["a", "b", "c", None]), "v": rng.randint(0, 9)}
-        fault = rng.random()
-        if fault < 0.02:
-            record["at"] = None
-        elif fault < 0.04:
-            record["at"] = "yesterday"
-        elif fault < 0.06:
-            record["at"] = _text(clock + timedelta(minutes=4))  # early
-        elif fault < 0.08:
-            record["at"] = _text(clock - timedelta(hours=1))  # late
-        elif fault < 0.14:
-            record["at"] = _text(clock - timedelta(seconds=rng.randint(10, 100)))  # its windows may be closed
-        elif fault < 0.16:
-            record["got"] = None
-        elif fault < 0.18:
-            record["v"] = 13  # an expression fails on it
-        line = json.dumps(record)
-        if fault > 0.98:
+        faults: list[dict[str, object]] = [
+            {"at": None},
+            {"at": "yesterday"},
+            {"at": _text(clock + timedelta(minutes=4))},  # early
+            {"at": _text(clock - timedelta(hours=1))},  # late
+            *3 * [{"at": _text(clock - timedelta(seconds=rng.randint(10, 100)))}],  # its windows may be closed
+            {"got": None},
+            {"v": 13},  # an expression fails on it
+        ]
+        line = json.dumps(record | (rng.choice(faults) if rng.random() < 0.18 else {}))
+        strange = rng.random()
+        if strange < 0.02:
             line = line[:-4]
-        elif fault > 0.94 and last:
+        elif strange < 0.06 and last:
             line = last  # a duplicate
         last = line
         yield line

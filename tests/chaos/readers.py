@@ -1,6 +1,7 @@
 """A reader beside the runs: it opens the versions that `batches` names with delta-rs alone, and never sees a mix.
 
-Here: what must hold in each commit that it comes across. Not here: whether these rows are the right ones (verdicts.py).
+Here: what must hold in each commit that it comes across. Not here: whether its rows are the right ones
+(verdicts.py).
 """
 
 import json
@@ -9,6 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ _PAUSE_S = 0.4
 _COMMITTED = ("committed", "accepted")
 
 
-class Mix(AssertionError):
+class MixError(AssertionError):
     """Tables at the versions of one commit do not fit each other."""
 
 
@@ -69,7 +71,7 @@ class Reader:
             with self._free:
                 try:
                     self._look(name)
-                except Exception as error:  # noqa: BLE001 - the round raises it
+                except Exception as error:  # the round raises it
                     self._fault = self._fault or error
                     return
 
@@ -86,7 +88,7 @@ class Reader:
         check_commit(name, int(last["_batch_id"]), commits, tables)
         digest = hash(json.dumps({table: sorted(map(str, rows)) for table, rows in tables.items()}, sort_keys=True))
         if self._seen.setdefault((name, last["attempt"]), digest) != digest:
-            raise Mix(f"{name}: two reads of batch {last['_batch_id']} have other rows")
+            raise MixError(f"{name}: two reads of batch {last['_batch_id']} have other rows")
         self.looks[name] += 1
 
 
@@ -95,15 +97,15 @@ def _rows(folder: Path, table: str, version: int | None) -> list[dict[str, Any]]
     try:
         found: list[dict[str, Any]] = DeltaTable(str(folder / table), version).to_pyarrow_table().to_pylist()
     except (DeltaError, OSError) as error:
-        raise Mix(f"{folder.name}: version {version} of {table}, which the last commit names: {error}") from error
+        raise MixError(
+            f"{folder.name}: version {version} of {table}, which the last commit names: {error}"
+        ) from error
     return found
 
 
 def _versions(commit: Row) -> dict[str, int]:
     return {
-        table: version
-        for table, version in dict(commit["table_versions"]).items()
-        if not table.startswith("_state/")
+        table: version for table, version in dict(commit["table_versions"]).items() if not table.startswith("_state/")
     }
 
 
@@ -111,15 +113,15 @@ def check_commit(name: str, batch: int, commits: Sequence[Row], tables: Mapping[
     """Check that tables as of a commit fit each other.
 
     Raises:
-        Mix: They do not.
+        MixError: They do not.
     """
     ends = {kind: max((row["end_seq"] for row in commits if row["kind"] == kind), default=0) for kind in _KINDS}
     log = {row["_arrival_seq"] for row in tables["raw_events"]}
     if log != set(range(len(tables["raw_events"]))) or len(log) != ends["ingest"]:
-        raise Mix(f"{name}: batch {batch} has {len(log)} records of the log, and batches read {ends['ingest']}")
+        raise MixError(f"{name}: batch {batch} has {len(log)} records of the log, and batches read {ends['ingest']}")
     for table, rows in tables.items():
         if newer := sum(row["_batch_id"] > batch for row in rows):
-            raise Mix(f"{name}: as of batch {batch}, {newer} rows of {table} are of later batches")
+            raise MixError(f"{name}: as of batch {batch}, {newer} rows of {table} are of later batches")
     letters = [row for row in tables.get("dead_letters", ()) if row["replayed_at"] is None]
     events = [*tables.get("ordered_events", ()), *tables.get("held_events", ())]
     places = [row["_arrival_seq"] for row in (*events, *(row for row in letters if row["stage"] in _OF_RECORDS))]
@@ -127,7 +129,9 @@ def check_commit(name: str, batch: int, commits: Sequence[Row], tables: Mapping[
     if sorted(places) != sorted(wanted):
         wrong = Counter(places)
         wrong.subtract(wanted)
-        raise Mix(f"{name}: as of batch {batch}, records in no or several places: {sorted(+wrong | +(-wrong))[:9]}")
+        raise MixError(
+            f"{name}: as of batch {batch}, records in no or several places: {sorted(+wrong | +(-wrong))[:9]}"
+        )
     _check_minutes(name, batch, tables, letters, events)
 
 
@@ -136,7 +140,7 @@ _OF_RECORDS = ("ingest", "time")
 
 
 def _left_out(items: Sequence[Row]) -> set[int]:
-    """Return the records that are not part of the log, by the decisions since it was last judged from its beginning."""
+    """Return the records that are not part of the log, by the decisions since it was last judged as a whole."""
     begins = max((row["_control_seq"] for row in items if row["kind"] == "rebuild"), default=-1)
     out = set[int]()
     for row in sorted(items, key=lambda row: int(row["_control_seq"])):
@@ -159,8 +163,8 @@ def _check_minutes(
         found = counts[_us(row["window_start"]) // _MINUTE_US, row["k"]]
         if row["_is_final"] and row["n"] != found:
             at = f"{row['window_start']}, {row['k']}"
-            raise Mix(f"{name}: as of batch {batch}, the minute of {at} counts {row['n']} events of {found}")
+            raise MixError(f"{name}: as of batch {batch}, the minute of {at} counts {row['n']} events of {found}")
 
 
-def _us(instant: Any) -> int:
+def _us(instant: datetime) -> int:
     return round(instant.timestamp() * 1_000_000)

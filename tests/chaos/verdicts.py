@@ -17,7 +17,7 @@ _OF_BATCHES = ("watermarks", "log_control", "batches")
 _MOST_SHOWN = 3
 
 
-class Fault(AssertionError):
+class FaultError(AssertionError):
     """Something that must never happen."""
 
 
@@ -25,11 +25,11 @@ def done(command: Command) -> str:
     """Wait for a command that nothing disturbs; return what it printed.
 
     Raises:
-        Fault: It fails.
+        FaultError: It fails.
     """
     code = command.ended()
     if code != 0:
-        raise Fault(f"`{command.text}`, which nothing disturbed, ended with {code}:\n{command.output}")
+        raise FaultError(f"`{command.text}`, which nothing disturbed, ended with {code}:\n{command.output}")
     return command.output
 
 
@@ -37,15 +37,15 @@ def findings(home: Home, pipeline: Pipeline) -> list[dict[str, str]]:
     """Return what an audit finds.
 
     Raises:
-        Fault: The audit fails.
+        FaultError: The audit fails.
     """
     command = Command(home, ["audit", str(pipeline.spec), "--json"])
     code, output = command.ended(), command.output
     found = next((json.loads(line) for line in output.splitlines() if line.startswith("[")), None)
     if found is None or code != bool(found):
-        raise Fault(f"`{command.text}` ended with {code}:\n{output}")
+        raise FaultError(f"`{command.text}` ended with {code}:\n{output}")
     if "were not recomputed" in output:
-        raise Fault(f"`{command.text}` did not recompute all results:\n{output}")
+        raise FaultError(f"`{command.text}` did not recompute all results:\n{output}")
     typed: list[dict[str, str]] = found
     return typed
 
@@ -54,10 +54,10 @@ def assert_sound(home: Home, pipeline: Pipeline) -> None:
     """Audit a pipeline.
 
     Raises:
-        Fault: Something is wrong with it.
+        FaultError: Something is wrong with it.
     """
     if found := findings(home, pipeline):
-        raise Fault(f"an audit of {pipeline.name} finds {json.dumps(found, indent=2)}")
+        raise FaultError(f"an audit of {pipeline.name} finds {json.dumps(found, indent=2)}")
 
 
 def assert_as_undisturbed(home: Home, pipeline: Pipeline) -> int:
@@ -67,7 +67,7 @@ def assert_as_undisturbed(home: Home, pipeline: Pipeline) -> int:
         How many rows were compared.
 
     Raises:
-        Fault: A row differs.
+        FaultError: A row differs.
     """
     file = read_spec(pipeline.spec)
     found, wanted = (rows(Workspace(file, warehouse)) for warehouse in (home.warehouse, home.twins))
@@ -81,7 +81,7 @@ def assert_as_judged_again(home: Home, pipeline: Pipeline) -> int:
         How many rows were compared.
 
     Raises:
-        Fault: A row differs.
+        FaultError: A row differs.
     """
     copies = home.disk / "copies"
     done(Command(home, ["backup", str(pipeline.spec), "--to", str(copies)]))
@@ -104,7 +104,7 @@ def compared(name: str, found: Mapping[str, list[str]], wanted: Mapping[str, lis
     """Compare rows by table, and return how many there are.
 
     Raises:
-        Fault: A row differs.
+        FaultError: A row differs.
     """
     for table, right in wanted.items():
         here, there = set(found[table]), set(right)
@@ -112,5 +112,5 @@ def compared(name: str, found: Mapping[str, list[str]], wanted: Mapping[str, lis
             only = {"only here": sorted(here - there), "only there": sorted(there - here)}
             shown = "\n".join(f"  {label}: {row}" for label, rows in only.items() for row in rows[:_MOST_SHOWN])
             counts = f"{len(found[table])} rows, {len(right)} there"
-            raise Fault(f"{name}: {table} is not that of {what} ({counts}):\n{shown}")
+            raise FaultError(f"{name}: {table} is not that of {what} ({counts}):\n{shown}")
     return sum(map(len, wanted.values()))

@@ -17,7 +17,7 @@ from statistics import median
 from tests.chaos.commands import Command, Home, Jump, Servers, Victim
 from tests.chaos.pipelines import Pipeline
 from tests.chaos.readers import Reader
-from tests.chaos.verdicts import Fault
+from tests.chaos.verdicts import FaultError
 from tests.faults.killed import KILLED
 
 _GUESS_S = 12.0
@@ -85,7 +85,9 @@ class World:
     rng: random.Random = field(default_factory=random.Random)
     kills: int = 0
     said: list[str] = field(default_factory=list)
-    _lengths: dict[tuple[str, ...], deque[float]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=5)))
+    _lengths: dict[tuple[str, ...], deque[float]] = field(
+        default_factory=lambda: defaultdict(lambda: deque(maxlen=5))
+    )
 
     def any_pipeline(self) -> Pipeline:
         """Return one of the pipelines."""
@@ -112,9 +114,7 @@ class World:
         """Start a command of pipelines, on a clock that may jump, and a Spark that may be its own."""
         specs = [str(one.spec) for one in pipelines]
         own = disturbed and self.rng.random() < 0.2
-        command = Command(
-            self.home, [words[0], *specs, *words[1:]], own=own, jump=self.jump() if disturbed else None
-        )
+        command = Command(self.home, [words[0], *specs, *words[1:]], own=own, jump=self.jump() if disturbed else None)
         if command.jump is not None:
             self.tell(f"`{command.text}`: {command.jump}")
         return command
@@ -158,13 +158,13 @@ class World:
         """Wait for the end of a command that was disturbed, and check what it has said.
 
         Raises:
-            Fault: It ended in a way that no disturbance explains.
+            FaultError: It ended in a way that no disturbance explains.
         """
         code, output = command.ended(), command.output
         if "Traceback (most recent call last)" in output:
-            raise Fault(f"`{command.text}` printed a traceback:\n{output}")
+            raise FaultError(f"`{command.text}` printed a traceback:\n{output}")
         if code not in (0, 1, KILLED):
-            raise Fault(f"`{command.text}` ended with {code}:\n{output}")
+            raise FaultError(f"`{command.text}` ended with {code}:\n{output}")
         if code == 0:
             self.measured(command)
         return code
@@ -178,7 +178,7 @@ class World:
         """Run pipelines until nothing is left, as an operator does after a failure.
 
         Raises:
-            Fault: A run that nothing disturbs fails.
+            FaultError: A run that nothing disturbs fails.
         """
         command = self.complete(lambda: self.start(["run"], pipelines, disturbed=False))
         self.tell(f"`run` went on in {command.seconds:.1f} s")
@@ -187,14 +187,14 @@ class World:
         """Let a command do its work, again while another process is at work; return the one that did it.
 
         Raises:
-            Fault: It fails.
+            FaultError: It fails.
         """
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             command = begin()
             code, output = command.ended(), command.output
             if "Traceback (most recent call last)" in output:
-                raise Fault(f"`{command.text}` printed a traceback:\n{output}")
+                raise FaultError(f"`{command.text}` printed a traceback:\n{output}")
             if code == 0:
                 self.measured(command)
                 return command
@@ -202,7 +202,7 @@ class World:
                 return command
             is_busy = _BUSY in output or _IN_THE_MEANTIME in output
             if not is_busy or time.monotonic() > deadline:
-                raise Fault(f"`{command.text}`, which nothing disturbed, ended with {code}:\n{output}")
+                raise FaultError(f"`{command.text}`, which nothing disturbed, ended with {code}:\n{output}")
             time.sleep(2)
 
 

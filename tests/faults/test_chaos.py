@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests import ROOT
-from tests.chaos.readers import Mix, check_commit
+from tests.chaos.readers import MixError, check_commit
 
 SEED, KILLS = 7, 6
 
@@ -35,9 +35,9 @@ def commit() -> tuple[list[dict[str, Any]], dict[str, list[dict[str, Any]]]]:
     """Return the commits of a pipeline with three records in a minute, and its tables as of the last one."""
     commits: list[dict[str, Any]] = [{"kind": "ingest", "end_seq": 3}, {"kind": "process", "end_seq": 3}]
     start = datetime(2026, 1, 1, tzinfo=UTC)
-    of_batch = {"_batch_id": 1}
-    letter = {"stage": "time", "window_name": None, "replayed_at": None}
-    tables = {
+    of_batch: dict[str, Any] = {"_batch_id": 1}
+    letter: dict[str, Any] = {"stage": "time", "window_name": None, "replayed_at": None}
+    tables: dict[str, list[dict[str, Any]]] = {
         "raw_events": [{"_arrival_seq": seq, "_batch_id": 0} for seq in range(3)],
         "ordered_events": [{"_arrival_seq": 0, "_timestamp": start, "k": "a", **of_batch}],
         "held_events": [{"_arrival_seq": 1, "_timestamp": start, "k": "a", **of_batch}],
@@ -64,5 +64,5 @@ def test_tables_of_one_commit_are_no_mix() -> None:
 def test_a_table_of_another_commit_is_a_mix(table: str, rows: list[dict[str, Any]], said: str) -> None:
     commits, tables = commit()
     tables[table] = [{**before, **row} for before, row in zip(tables[table], rows, strict=False)]
-    with pytest.raises(Mix, match=said):
+    with pytest.raises(MixError, match=said):
         check_commit("shop", 1, commits, tables)
