@@ -69,7 +69,7 @@ def two_at_once(world: World) -> Sequence[Pipeline]:
 
 
 def operator(world: World) -> Sequence[Pipeline]:
-    """Kill a command of an operator, with a live run beside it now and then, and give the command again."""
+    """Kill a command of an operator, with a live run beside it now and then, and repeat the command."""
     pipeline = world.any_pipeline()
     words = _words(world, pipeline)
     for _ in range(world.rng.randint(1, 2)):
@@ -179,7 +179,7 @@ QUESTIONS: Sequence[Sequence[str]] = (
     ("simulate", "--set", "time.out_of_orderness=9s", "--json"),
     ("plan",),
 )
-"""What people ask while runs are killed."""
+"""Questions of people while runs are killed."""
 
 
 def asked(world: World, name: str, rng: random.Random) -> Command:
@@ -251,7 +251,7 @@ def _damaged(world: World, pipeline: Pipeline) -> tuple[str, str]:
 
 
 def _turned(file: Path, rng: random.Random) -> bool:
-    """Turn a bit of the values of a column; return whether a checksum of the page tells, else leave the file."""
+    """Turn a bit of the values of a column; return whether a checksum of the page shows it, else leave the file."""
     before = file.read_bytes()
     group = pq.read_metadata(file).row_group(0)
     column = group.column(rng.randrange(group.num_columns))

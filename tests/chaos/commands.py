@@ -130,7 +130,7 @@ class Command:
 
     @property
     def stage(self) -> str:
-        """What it said last that it is doing."""
+        """The last stage that it has named."""
         lines = self.output.splitlines()
         return lines[-1].partition(": ")[2] or lines[-1] if lines else "its start"
 

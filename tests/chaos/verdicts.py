@@ -1,4 +1,4 @@
-"""Whether a pipeline has come through: an audit finds nothing, and its rows are those of an undisturbed one.
+"""The verdict on a pipeline: an audit finds nothing, and its rows are those of an undisturbed one.
 
 Here: the comparisons. Not here: what disturbs the pipelines (acts.py), what readers see meanwhile (readers.py).
 """
