@@ -6,7 +6,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup audit demo demo-join demo-kafka test test-all properties bench bench-peers bench-long check format tree docs screenshots ui
+.PHONY: help setup audit demo demo-join demo-kafka test test-all chaos properties bench bench-peers bench-long check format tree docs screenshots ui
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -29,8 +29,12 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 test: setup ## run the short tests, of every layer, in minutes; SAMPLE=6 adds as many of the long ones
 	@$(PYTEST) $(if $(SAMPLE),--sample $(SAMPLE))
 
-test-all: setup ## run all tests, also the long ones: a good hour
+test-all: setup ## run all tests, also the long ones, and two hundred kills: two hours
 	@$(PYTEST) --all
+	@$(MAKE) chaos
+
+chaos: setup ## kill pipelines two hundred times, or KILLS=…, by SEED=…, and compare them with undisturbed ones: an hour
+	@$(BIN)/python -m tests.chaos --kills $(or $(KILLS),200) $(if $(SEED),--seed $(SEED))
 
 properties: setup ## try 2,000 fresh random logs in each mode of each property, or LOGS=…; hours
 	@$(BIN)/python -m pytest -n 2 --dist worksteal tests/properties --all --logs $(or $(LOGS),2000)

@@ -271,13 +271,13 @@ def _run_once(
     try:
         result = execute(definitions.resolve_job_def(job_name(file)), instance, run_id, resources={BATCH: config})
         plan = None if result.success else _begun_by(workspace, run_id)
-        error = None if result.success else failure_of(result, plan.batch_id if plan else None)
-    except KeyboardInterrupt:  # between two stages, or as the failure of one
-        _give_up(workspace, run_id)
+        failure = None if result.success else failure_of(result, plan.batch_id if plan else None)
+    except BaseException as error:  # a stop, or Dagster's database failed under the run; this process may live on
+        _give_up(workspace, run_id, str(error) if isinstance(error, Exception) else "")
         raise
-    if error is not None:
-        _give_up(workspace, run_id, str(error))
-        raise error
+    if failure is not None:
+        _give_up(workspace, run_id, str(failure))
+        raise failure
     # What a rebuild within the run told is told again by the batch after it.
     newest = {evaluation.asset_check_key: evaluation for evaluation in result.get_asset_check_evaluations()}.values()
     # The report names the inputs that are held back.
@@ -291,9 +291,9 @@ def _begun_by(workspace: Workspace, run_id: str) -> Plan | None:
 
 def _give_up(workspace: Workspace, run_id: str, why: str = "") -> None:
     """Let the next run take over the batch that a run had begun, if there is one."""
-    plan = _begun_by(workspace, run_id)
-    if plan is not None:
-        with suppress(TidemarkError):  # a full disk that refused a table refuses this row too
+    with suppress(TidemarkError):  # a full disk that refused a table refuses this row too
+        plan = _begun_by(workspace, run_id)
+        if plan is not None:
             workspace.batches.give_up(plan, workspace.clock.now(), why)
 
 

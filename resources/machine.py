@@ -23,7 +23,8 @@ from tidemark.resources.places.checks import failure_of_store
 from tidemark.resources.places.place import Place
 from tidemark.timeops.errors import MachineError, TidemarkError
 
-_FULL = ("No space left on device", "Disk quota exceeded", "File too large")
+_FULL = ("No space left on device", "Disk quota exceeded", "File too large", "database or disk is full")
+_OF_DATABASE = ("disk I/O error", "unable to open database file")  # SQLite, also where the disk is full
 _READ_ONLY = ("Read-only file system", "attempt to write a readonly database")
 _NOT_OURS = ("Permission denied", "Operation not permitted")
 _SERVER_GONE = ("RETRIES_EXCEEDED", "failed to connect to all addresses", "Socket closed")
@@ -42,7 +43,8 @@ class ReadOnlyError(MachineError):
 
 def machine_failure(message: str, kind: str) -> MachineError | None:
     """Return the error to raise if the message or the class of a failure is of the machine; None for every other."""
-    return full_disk(message) or _failure_of_spark(message) or failure_of_store(message) or java_gone(kind)
+    of_disk = full_disk(message) or _failure_of_database(message)
+    return of_disk or _failure_of_spark(message) or failure_of_store(message) or java_gone(kind)
 
 
 def full_disk(message: str, where: Path | None = None) -> FullDiskError | ReadOnlyError | None:
@@ -58,6 +60,19 @@ def full_disk(message: str, where: Path | None = None) -> FullDiskError | ReadOn
         )
     reason = _first(_READ_ONLY, message) or (_first(_NOT_OURS, message) if where is not None else None)
     return None if reason is None else _read_only(reason, where or _file_in(message, reason))
+
+
+def _failure_of_database(message: str) -> MachineError | None:
+    """Return the error to raise if SQLite cannot read or write its files: even to read them it needs some room."""
+    reason = _first(_OF_DATABASE, message)
+    if reason is None:
+        return None
+    return MachineError(
+        f"Dagster's database in DAGSTER_HOME can be neither read nor written: {reason}.",
+        expected="room on the disk of DAGSTER_HOME, which SQLite needs for reading too",
+        remedy="free some space and run again: what was committed stays, and the next run does the rest. If there is "
+        "room, look for errors of this disk in the system log",
+    )
 
 
 def _failure_of_spark(message: str) -> MachineError | None:

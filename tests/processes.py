@@ -69,11 +69,12 @@ def wait_until(holds: Callable[[], bool], log: Path, patience_s: float = PATIENC
 
 
 @contextmanager
-def daemon(home: Path, specs: Path, warehouse: Place) -> Iterator[None]:
+def daemon(home: Path, specs: Path, warehouse: Place) -> Iterator[subprocess.Popen[bytes]]:
+    """Yield Dagster's daemon over a folder of specs, where it writes `daemon.log`."""
     places = {"DAGSTER_HOME": home, "TIDEMARK_SPECS": specs, "TIDEMARK_WAREHOUSE": warehouse}
     command = [str(Path(sys.executable).parent / "dagster-daemon"), "run", "-w", str(ROOT / "workspace.yaml")]
-    with process(command, {name: str(place) for name, place in places.items()}, specs / "daemon.log"):
-        yield
+    with process(command, {name: str(place) for name, place in places.items()}, specs / "daemon.log") as started:
+        yield started
 
 
 @contextmanager

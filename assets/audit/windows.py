@@ -43,23 +43,32 @@ def audit_windows(
     of_events = Counter[int]()  # counted once, when a window asks for it
     for window in spec.windows:
         table = tables.window_table(window.name)
-        inputs = [tables.window_table(window.input)] if window.input is not None else _EVENTS
+        inputs, column = _read_by(workspace, window)
         if not all(map(readable, (table, *inputs))):
             note(f"results of {window.name} were not recomputed: a table that this takes cannot be read")
         elif not can_recompute(window):
             note(f"results of {window.name} were not recomputed: it names `{c.SOURCE}` or `{c.SPLIT}`")
         else:
             if window.input is None:
-                of_events = of_events or _by_hour(workspace, _EVENTS, c.TIMESTAMP)
+                of_events = of_events or _by_hour(workspace, _EVENTS, column)
                 hours = Counter(of_events)
             else:
-                hours = _by_hour(workspace, inputs, START)
+                hours = _by_hour(workspace, inputs, column)
             hours.update(_by_hour(workspace, [table], START))
             whole_from_us = _whole_from(workspace, [table, *inputs])
             if whole_from_us is not None:
                 first = f"results of {window.name} that start before {Instant(whole_from_us)}"
                 note(f"{first} were not recomputed: `retention` has removed rows of them, or of what they take")
             yield from _audit_window(workspace, bookmarks, window, hours, whole_from_us)
+
+
+def _read_by(workspace: Workspace, window: WindowSpec) -> tuple[Sequence[str], str]:
+    """Return the tables whose rows a window reads, and the column of their time."""
+    if window.input is None:
+        return (*_EVENTS, *([tables.DEAD_LETTERS] if window.across else [])), c.TIMESTAMP
+    if window.input in {join.name for join in workspace.spec.joins}:
+        return [tables.join_table(window.input)], c.TIMESTAMP
+    return [tables.window_table(window.input)], START
 
 
 _EVENTS = (tables.ORDERED_EVENTS, tables.HELD_EVENTS)

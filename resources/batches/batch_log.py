@@ -289,7 +289,8 @@ class BatchLog:
         def decide(view: _View) -> Row | None:
             if view.pending is None or view.pending.attempt != plan.attempt or view.pending.released:
                 return None
-            return row_of(plan, "released") | {"heartbeat_at": now}
+            # The clock may have been set back since the last sign: the newest one decides whether the batch is free.
+            return row_of(plan, "released") | {"heartbeat_at": max(now, view.pending.heartbeat_at)}
 
         if self._write(decide) is not None:
             self._watch(BatchEvent(plan, ended=True, why=why))

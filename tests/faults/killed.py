@@ -47,8 +47,9 @@ Stop = Literal["SIGINT", "SIGTERM"]
 DEADLINE_S = 300
 # PySpark takes a process whose main module is no file, as the server of forks is, for a run of its own doctests.
 vars(sys.modules["__main__"]).setdefault("__file__", __file__)
-_PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload([__name__, "great_expectations"])  # imported once for all of them
+PROCESSES = multiprocessing.get_context("forkserver")
+"""Processes that are forked from one that has imported all that they need."""
+PROCESSES.set_forkserver_preload([__name__, "great_expectations"])  # imported once for all of them
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def run_killed(spark: SparkSession, made: tuple[SpecFile, Settings], after: str,
 
 def exit_code(work: Callable[..., None], *args: object) -> int:
     """Does work in a new process; returns how that ended."""
-    process = _PROCESSES.Process(target=work, args=args)
+    process = PROCESSES.Process(target=work, args=args)
     process.start()
     process.join(DEADLINE_S)
     assert process.exitcode is not None, f"the run did not end in {DEADLINE_S} s"

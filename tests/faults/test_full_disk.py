@@ -78,6 +78,7 @@ def test_a_disk_that_runs_full_is_said_and_the_next_run_goes_on_where_the_last_c
         "org.apache.spark.SparkException:\nCaused by: java.io.IOException: No space left on device\n\tat java.base/…",
         "Generic LocalFileSystem error: … (os error 122): Disk quota exceeded",
         "File too large (os error 27)",
+        "(sqlite3.OperationalError) database or disk is full\n[SQL: INSERT INTO event_logs …",
     ],
 )
 def test_a_full_disk_is_known_by_what_its_writers_say(said: str) -> None:

@@ -260,6 +260,14 @@ def test_a_plan_made_before_another_runs_commit_is_refused(log: BatchLog) -> Non
         log.begin("process", ME, NOON, after=None, first_seq=0, end_seq=10, input={}, fingerprint="f")
 
 
+def test_a_batch_is_free_also_if_the_clock_was_set_back_before_it_was_released(log: BatchLog) -> None:
+    plan = planned(log, now=NOON)
+    log.heartbeat(plan, NOON + timedelta(minutes=1))
+    log.release(plan, NOON - timedelta(days=1))
+    assert pending(log).released
+    planned(log, owner=replace(ME, id="the next run of the same process"), now=NOON - timedelta(days=1))
+
+
 def test_a_released_batch_is_taken_over_at_once_and_no_committed_one_is_released(lake: Lake, log: BatchLog) -> None:
     plan = planned(log, owner=ELSEWHERE)
     log.release(plan, NOON)

@@ -380,8 +380,14 @@ def test_one_master_of_several_is_enough_and_others_are_not_asked() -> None:
             "Spark ran out of memory: Unable to acquire 64 bytes of memory, got 0.",
             "",
         ),
+        (
+            "OperationalError",
+            '(sqlite3.OperationalError) disk I/O error\n[SQL: PRAGMA main.table_info("alembic_version")]',
+            "Dagster's database in DAGSTER_HOME can be neither read nor written: disk I/O error.",
+            "free some space and run again",
+        ),
     ],
-    ids=["a server that went away", "rows that went with executors", "memory of Java", "memory of Spark"],
+    ids=["a server that went away", "rows that went with executors", "memory of Java", "memory of Spark", "SQLite"],
 )
 def test_what_fails_in_the_machine_is_told_in_words(kind: str, message: str, found: str, remedy: str) -> None:
     said = machine_failure(message, kind)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
+from sqlalchemy.exc import DatabaseError
 
 from tests.runs.landing import (
     assert_only_open_sessions_keep_events,
@@ -25,7 +26,7 @@ from tests.runs.running import (
     written,
 )
 from tidemark.assets import batch as batch_at_work
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import BusyError, LakeError
@@ -155,3 +156,23 @@ def test_windows_that_a_change_of_the_spec_closes_are_closed_by_it(spark: SparkS
         "01:30",
         None,
     )
+
+
+def test_a_batch_is_free_when_dagsters_database_has_broken_under_its_run(spark: SparkSession, tmp_path: Path) -> None:
+    file, settings = made = pipeline(tmp_path, "broken", "drop", sparse=False)
+    land(tmp_path / "in_broken", 60, seed=5)
+    workspace, home = Workspace(file, settings.warehouse), tmp_path / "home"
+    home.mkdir()
+
+    def breaks(doing: str) -> None:
+        if "closing windows" in doing:  # the batch is planned, and its next stage is still to be noted
+            for database in home.rglob("*.db"):
+                database.write_bytes(b"no database" * 1_000)
+
+    with DagsterInstance.local_temp(str(home)) as instance, pytest.raises(DatabaseError):
+        run_pipeline(file, settings, RunOptions(), instance=instance, tell=breaks)
+    pending = workspace.batches.pending("process")
+    assert pending is not None
+    assert pending.released
+    assert go(made).batches == 1
+    assert_tables_equal_the_oracle(settings.warehouse, file.spec)

@@ -11,6 +11,8 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 import tidemark as tm
+from tests.runs.batch.test_audits import audited, first_changed, with_column
+from tests.runs.batch.test_audits import changed as with_changed
 from tests.runs.landing import START, land, table
 from tests.runs.running import FLUSH, Made, asked, backfill, changed, committed, go, rebuild, written
 from tidemark.assets import replay
@@ -42,6 +44,22 @@ windows:
   - {name: events, kind: tumbling, size: 1 minute, aggregates: {n: count(*)}}
 partitions: {start: 2026-01-01}
 """
+
+
+@pytest.mark.long
+def test_an_audit_recomputes_windows_over_joins(spark: SparkSession, tmp_path: Path) -> None:
+    made = written(tmp_path, "meter", SPEC.replace("name: paying", "name: meter"))
+    land(tmp_path / "asks", 80, seed=3)
+    land(tmp_path / "bids", 80, seed=4)
+    go(made)
+    done = asked(made, "audit")
+    assert (done.exit_code, "not recomputed" in done.output) == (0, False), done.output
+    for name in ("minutes", "alone"):
+        with_changed(f"windows/{name}", with_column("n", first_changed(lambda n: n + 1)))(tmp_path)
+        assert any(
+            found["table"] == f"windows/{name}" and "1 with other values" in found["what"]
+            for found in audited(tmp_path)
+        )
 
 
 @pytest.mark.long
