@@ -158,13 +158,27 @@ class BatchWriter:
 
 @dataclass(frozen=True)
 class Judged:
-    """The segment of a batch, judged: see the properties of `Batch`; `outcomes` is empty once a stage took it."""
+    """The segment of a batch, judged.
+
+    Attributes:
+        outcome: What it produces.
+        after: The pipeline's position after the batch, without the number of released events.
+        timelines: State of every timeline before the batch, schemas.TIMELINE_SCHEMA.
+        spans: The spans of event time in which its events may have duplicates; none if no rule asks for duplicates.
+        outcomes: The outcome of every record, until a stage takes it.
+    """
 
     outcome: Outcome
     after: Position
     timelines: pa.Table
     spans: tuple[Span, ...]
     outcomes: list[Outcomes]
+
+    def take_outcomes(self) -> Outcomes:
+        """Return the outcome of every record, once: it is as long as the segment, and only one stage asks for it."""
+        if not self.outcomes:
+            raise RuntimeError("The outcomes of the records of this batch were taken before: only one stage may.")
+        return self.outcomes.pop()
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,38 +192,30 @@ class Batch(BatchWriter):
         """The pipeline's position before the batch."""
         return self.workspace.progress.position()
 
+    @cached_property
+    def judged(self) -> Judged:
+        """Its segment, judged by `judging.judge` when a stage first asks for it."""
+        return self.judge(self)
+
     @property
     def after(self) -> Position:
         """The pipeline's position after the batch, without the number of released events."""
-        return self._judged.after
+        return self.judged.after
 
     @property
     def outcome(self) -> Outcome:
         """The outcome of the segment."""
-        return self._judged.outcome
-
-    def take_outcomes(self) -> Outcomes:
-        """Return the outcome of every record, once: it is as long as the segment, and only one stage asks for it."""
-        outcomes = self._judged.outcomes
-        if not outcomes:
-            raise RuntimeError(
-                f"The outcomes of batch {self.plan.batch_id} were taken before: one stage may have them."
-            )
-        return outcomes.pop()
+        return self.judged.outcome
 
     @property
     def timelines(self) -> pa.Table:
         """State of every timeline before the batch, schemas.TIMELINE_SCHEMA."""
-        return self._judged.timelines
+        return self.judged.timelines
 
     @property
     def spans(self) -> tuple[Span, ...]:
         """The spans of event time in which its events may have duplicates; none if no rule asks for duplicates."""
-        return self._judged.spans
-
-    @cached_property
-    def _judged(self) -> Judged:
-        return self.judge(self)
+        return self.judged.spans
 
     @cached_property
     def was_reopened(self) -> bool:

@@ -5,24 +5,26 @@ last record. Not here: the rules (timeops/engine.py), reading each part of the s
 """
 
 from dataclasses import replace
+from functools import partial
 
 import pyarrow.compute as pc
 
+from tidemark.assets.admissions import admitted
 from tidemark.assets.batch import Batch, Judged
 from tidemark.assets.exclusions import some_records
 from tidemark.assets.log_control import waits_before
 from tidemark.assets.planning import segment_of
-from tidemark.assets.replay import clocks_after, replay
+from tidemark.assets.replay import clocks_after, segment_at, waits_in_segment
 from tidemark.assets.state.dedup import known_first_times, spans_of
 from tidemark.assets.state.joins import needed_by_joins
 from tidemark.assets.state.timelines import timelines_before
 from tidemark.assets.state.windows import flushed_before, needed_by, seen_by_windows
 from tidemark.assets.waiting_input import waiting_input
 from tidemark.resources.batches.plans import Plan
-from tidemark.resources.batches.position import Position, plan_end
+from tidemark.resources.batches.position import Position
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.counts import Outcomes
-from tidemark.timeops.engine import State
+from tidemark.timeops.engine import State, advance
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.utc import us_of
@@ -45,20 +47,16 @@ def judge(batch: Batch) -> Judged:
     start = State(timelines.select(STATE.names), first_times=first_times)
     if batch.let_in is not None:
         start = start.with_timelines_of(batch.let_in, workspace.spec.time)
-    [replayed] = replay(
-        workspace,
-        [segment],
-        lambda _: batch.items,
-        state=start,
-        position=before,
-        waits=waits_before(workspace),
-        some=lambda _, seqs: some_records(workspace, batch.plan.first_seq, plan_end(batch.plan), seqs),
-        counts=True,
-    )
-    rules = replayed.judged.rules
-    reached = clocks_after(workspace, segment, batch.items, before, rules)
-    after = _position_after(batch, reached, replayed.judged.watermarks, rules)
-    stored = replace(
+    first_seq, end_seq = segment.first_seq, segment.end_seq
+    waits = waits_in_segment(workspace, segment, before, waits_before(workspace))
+    rules = replace(workspace.rules, waits=waits)
+    some = partial(some_records, workspace, first_seq, end_seq)
+    records = segment_at(workspace, segment, batch.items, before, admitted(workspace), some=some, counts=True)
+    outcome = advance(records, start, rules)
+    judged = outcome.judged
+    clocks = clocks_after(workspace, segment, batch.items, before, rules)
+    after = _position_after(batch, clocks, judged.watermarks, rules)
+    full_state = replace(
         start,
         events=needed_by(batch, after),
         seen_groups=seen_by_windows(workspace),
@@ -66,9 +64,9 @@ def judge(batch: Batch) -> Judged:
         joins=needed_by_joins(workspace),
     )
     if batch.let_in is not None:
-        stored = stored.with_events(batch.let_in, workspace.spec.windows, workspace.spec.joins)
-    outcome = replace(replayed, judged=replace(replayed.judged, told=None), before=stored)
-    return Judged(outcome, after, timelines, spans, [Outcomes.of(replayed.judged)])
+        full_state = full_state.with_events(batch.let_in, workspace.spec.windows, workspace.spec.joins)
+    outcome = replace(outcome, judged=replace(judged, count_columns=None), before=full_state)
+    return Judged(outcome, after, timelines, spans, [Outcomes.of(judged)])
 
 
 def _position_after(batch: Batch, reached: Position, watermarks: Watermarks, rules: TimeRules) -> Position:

@@ -48,6 +48,11 @@ class LogSegment:
     after: Commit | None = field(default=None, compare=False)
 
     @property
+    def count(self) -> int:
+        """The number of its records."""
+        return self.end_seq - self.first_seq
+
+    @property
     def is_empty(self) -> bool:
         """Return whether there is nothing to do."""
         return self.first_seq == self.end_seq and not self.flushes and self.tick_us is None
@@ -129,35 +134,29 @@ def next_segment(
         LakeError: The pipeline was flushed and new records came since; or it is open, and should be reopened.
     """
     with workspace.batches.as_of_now():
-        segment = _next_segment(workspace, max_events, flush=flush, tick_us=tick_us, reopen=reopen)
-        return replace(segment, after=workspace.batches.last_commit())
-
-
-def _next_segment(
-    workspace: Workspace, max_events: int | None, *, flush: bool, tick_us: int | None, reopen: str | None
-) -> LogSegment:
-    pending = workspace.batches.pending("process")
-    if pending is not None:
-        return segment_of(pending)
-    first, end = workspace.progress.processed_end(), workspace.progress.log_end()
-    flushed = workspace.progress.position().final
-    if reopen is not None:
-        _check_may_reopen(workspace, flushed=flushed)
-    if flushed and end > first and reopen is None:
-        if _has_new_records(workspace, first):
-            raise flushed_already(workspace)
-        return LogSegment(first, first, flushes=False)
-    why = reopen if end > first else None
-    most = min(max_events or MOST_RECORDS, MOST_RECORDS)
-    read = workspace.batches.last_commit("ingest")
-    # An aligned batch has records of the latest ingestion only: these sources were left waiting.
-    waits = workspace.named_now(waits_in(read.plan)) if read else frozenset[Waiter]()
-    if first + most < end:
-        return LogSegment(first, first + most, flushes=False, reopens=why, waits=waits)
-    is_open = not flushed or why is not None
-    if flush or not is_open:
-        return LogSegment(first, end, flushes=flush and is_open and end > 0, reopens=why, waits=waits)
-    return LogSegment(first, end, flushes=False, tick_us=tick_us, reopens=why, waits=waits)
+        pending, progress = workspace.batches.pending("process"), workspace.progress
+        after = workspace.batches.last_commit()
+        if pending is not None:
+            return replace(segment_of(pending), after=after)
+        first, end, flushed = progress.processed_end(), progress.log_end(), progress.position().final
+        if reopen is not None:
+            _check_may_reopen(workspace, flushed=flushed)
+        if flushed and end > first and reopen is None:
+            if _has_new_records(workspace, first):
+                raise flushed_already(workspace)
+            return LogSegment(first, first, flushes=False, after=after)
+        why = reopen if end > first else None
+        most = min(max_events or MOST_RECORDS, MOST_RECORDS)
+        read = workspace.batches.last_commit("ingest")
+        # An aligned batch has records of the latest ingestion only: these sources were left waiting.
+        waits = workspace.named_now(waits_in(read.plan)) if read else frozenset[Waiter]()
+        segment = LogSegment(first, min(first + most, end), flushes=False, reopens=why, waits=waits, after=after)
+        if segment.end_seq < end:
+            return segment
+        is_open = not flushed or why is not None
+        if flush or not is_open:
+            return replace(segment, flushes=flush and is_open and end > 0)
+        return replace(segment, tick_us=tick_us)
 
 
 def input_of(workspace: Workspace, segment: LogSegment, replayed: int | None = None) -> Mapping[str, Any]:

@@ -1,8 +1,8 @@
 """The log, judged segment after segment: where control items cut it, and what each segment begins with.
 
-Here: the pieces of the log, the clocks and the waits of sources around each, and judging them in order. Live runs,
-rebuilds, days and previews all judge the log by `replay`. Not here: the rules (timeops/engine.py), a batch that is
-stored (judging.py), what is made of an outcome (preview.py, backfill/, rebuild/).
+Here: the pieces of the log, the clocks and the waits of sources around each, and judging them in order: days and
+previews of a whole log do so. Not here: the rules (timeops/engine.py), a batch that is stored, which is one segment
+(judging.py), what is made of an outcome (preview.py, backfill/, rebuild/).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.assets.admissions import admitted, events_let_in
+from tidemark.assets.admissions import Admitted, admitted, events_let_in
 from tidemark.assets.exclusions import Numbers, excluded, records_between, some_records, stored_columns
 from tidemark.assets.log_control import (
     END_OF_INPUT,
@@ -38,7 +38,7 @@ from tidemark.timeops import columns as c
 from tidemark.timeops import engine
 from tidemark.timeops.engine import Outcome, State, read_by
 from tidemark.timeops.events.adjustment import Segment
-from tidemark.timeops.materialize import computed
+from tidemark.timeops.materialize import Some, computed
 from tidemark.timeops.rules import TimeRules, Waiter, Waits
 from tidemark.timeops.spec import JoinSpec, WindowSpec
 from tidemark.timeops.utc import us_of
@@ -112,7 +112,7 @@ def _cut(segment: LogSegment, most: int) -> Iterator[LogSegment]:
         yield last
 
 
-def replay(
+def judge_segments(
     workspace: Workspace,
     segments: Sequence[LogSegment],
     read: Callable[[LogSegment], DataFrame],
@@ -121,7 +121,6 @@ def replay(
     position: Position | None = None,
     waits: Waits | None = None,
     some: Callable[[LogSegment, Numbers], DataFrame | None] | None = None,
-    counts: bool = False,
     windows: Sequence[WindowSpec] | None = None,
     joins: bool = False,
     tell: Callable[[str], None] = silent,
@@ -137,47 +136,87 @@ def replay(
         position: The clocks of the log before them.
         waits: The sources and splits that wait before them.
         some: Returns the records of a segment with some numbers, see `adjustment.Segment`.
-        counts: Whether the outcomes are counted.
         windows: The windows whose state is carried from segment to segment; by default all of the spec.
         joins: Whether the state of all joins is carried; if not, of the ones whose rows these windows take.
         tell: Is told which segment is judged.
     """
-    rules = workspace.rules
-    has_tables = any(join.has_table for join in workspace.spec.joins)
-    let_in, carried = admitted(workspace), workspace.spec.windows if windows is None else windows
-
-    def steps() -> Iterator[tuple[Segment, TimeRules]]:
-        waiting, before, reached = waits or Waits(), position or Position(), None
-        for number, segment in enumerate(segments, start=1):
-            first_seq, end_seq = segment.first_seq, segment.end_seq
-            count = end_seq - first_seq
-            tell(f"judging {count:,} records in memory, piece {number} of {len(segments)}")
-            before, records = reached() if reached else before, read(segment)
-            if follows_waits(workspace.spec):
-                waiting = waiting.from_here(before.clock_us, segment.waits)
-            yield (
-                Segment(
-                    records,
-                    _place_of(workspace, segment, before),
-                    Amount(count).execution(),
-                    events_let_in(workspace, let_in.between(first_seq, end_seq)),
-                    partial(stored_columns, workspace, first_seq, end_seq),
-                    None if some is None else partial(some, segment),
-                    counts,
-                    right_sides(workspace, segment.tables) if has_tables else {},
-                ),
-                replace(rules, waits=waiting),
-            )
-            # Looked up for the next segment alone: after the last one it may need a query of all its records.
-            reached = partial(clocks_after, workspace, segment, records, before, rules)
+    carried = workspace.spec.windows if windows is None else windows
+    of_start = workspace.spec.joins if windows is None else read_by(windows, workspace.spec.joins)
 
     def carry(outcome: Outcome) -> State:
         needed = outcome.windows if windows is None else windows
         return outcome.state(needed, all_joins=joins).materialized(computed)
 
-    of_start = workspace.spec.joins if windows is None else read_by(windows, workspace.spec.joins)
-    start = with_let_in(workspace, State(), carried, of_start) if state is None else state
-    return engine.replay(steps(), start, carry)
+    steps = _steps(
+        workspace, segments, read, position=position or Position(), waits=waits or Waits(), some=some, tell=tell
+    )
+    return engine.advance_all(
+        steps, with_let_in(workspace, State(), carried, of_start) if state is None else state, carry
+    )
+
+
+def _steps(
+    workspace: Workspace,
+    segments: Sequence[LogSegment],
+    read: Callable[[LogSegment], DataFrame],
+    *,
+    position: Position,
+    waits: Waits,
+    some: Callable[[LogSegment, Numbers], DataFrame | None] | None,
+    tell: Callable[[str], None],
+) -> Iterator[tuple[Segment, TimeRules]]:
+    """Return each segment with its rules; arguments as of `judge_segments`."""
+    let_in = admitted(workspace)
+    for number, segment in enumerate(segments, start=1):
+        tell(f"judging {segment.count:,} records in memory, piece {number} of {len(segments)}")
+        records, find = read(segment), None if some is None else partial(some, segment)
+        waits = waits_in_segment(workspace, segment, position, waits)
+        yield (
+            segment_at(workspace, segment, records, position, let_in, some=find),
+            replace(workspace.rules, waits=waits),
+        )
+        if number < len(segments):  # after the last one it may need a query of all its records
+            position = clocks_after(workspace, segment, records, position, workspace.rules)
+
+
+def segment_at(
+    workspace: Workspace,
+    segment: LogSegment,
+    records: DataFrame,
+    position: Position,
+    let_in: Admitted,
+    *,
+    some: Some | None = None,
+    counts: bool = False,
+) -> Segment:
+    """Return a segment as the engine takes it.
+
+    Args:
+        workspace: The pipeline.
+        segment: The segment.
+        records: Its records.
+        position: The clocks of the log before it.
+        let_in: The records of the log that an operator has let in.
+        some: Returns some of its records, see `adjustment.Segment`.
+        counts: Whether its outcome is counted.
+    """
+    first_seq, end_seq = segment.first_seq, segment.end_seq
+    has_tables = any(join.has_table for join in workspace.spec.joins)
+    return Segment(
+        records,
+        _place_of(workspace, segment, position),
+        Amount(segment.count).execution(),
+        events_let_in(workspace, let_in.between(first_seq, end_seq)),
+        partial(stored_columns, workspace, first_seq, end_seq),
+        some,
+        counts,
+        right_sides(workspace, segment.tables) if has_tables else {},
+    )
+
+
+def waits_in_segment(workspace: Workspace, segment: LogSegment, position: Position, waits: Waits) -> Waits:
+    """Return the waits of sources in a segment, from the ones before it."""
+    return waits.from_here(position.clock_us, segment.waits) if follows_waits(workspace.spec) else waits
 
 
 def with_let_in(
@@ -207,7 +246,7 @@ def replay_all(workspace: Workspace, *, joins: bool = False) -> Iterator[Outcome
         return None if found is None else _declared(workspace, found)
 
     segments = [piece.segment for piece in pieces]
-    return replay(workspace, segments, read, some=some, joins=joins, tell=workspace.tell)
+    return judge_segments(workspace, segments, read, some=some, joins=joins, tell=workspace.tell)
 
 
 def _declared(workspace: Workspace, records: DataFrame) -> DataFrame:

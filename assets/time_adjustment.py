@@ -86,7 +86,7 @@ class TimeAdjusted:
 
 def adjust_time(batch: Batch) -> TimeAdjusted:
     """Judge a batch's segment of the log; write `ordered_events`, `held_events`, `log_control`, `watermarks`."""
-    outcomes = batch.take_outcomes()
+    outcomes = batch.judged.take_outcomes()
     moved, refused = outcomes.moved_by_source(), outcomes.refused_by_source()
     counts, after = _counts(batch, outcomes, moved, refused), batch.after
     if batch.workspace.spec.outputs.ordered_events:

@@ -80,8 +80,8 @@ class Outcomes:
     @staticmethod
     def of(judged: Adjusted) -> "Outcomes":
         """Return what became of the records of one log; the segment must be judged with `Segment.counts`."""
-        assert judged.told is not None
-        columns, [log] = judged.told, judged.watermarks.logs
+        assert judged.count_columns is not None
+        columns, [log] = judged.count_columns, judged.watermarks.logs
         items, behind = log.rises.items, log.rises.findings.out_of_order
         none = np.zeros(len(items.seq), np.int8)
         codes = {name: columns.get(name, none).copy() for name in (WHY, MOVED_BY, SOURCE_PLACE)}

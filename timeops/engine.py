@@ -437,7 +437,7 @@ def advance(segment: Segment, state: State, rules: TimeRules) -> Outcome:
     return Outcome(judged, state, segment.place.flushed, segment.execution, segment.tables)
 
 
-def replay(
+def advance_all(
     steps: Iterable[tuple[Segment, TimeRules]], state: State, carry: Callable[[Outcome], State]
 ) -> Iterator[Outcome]:
     """Judge segments of a log in order, each from the state that the one before has left.

@@ -31,7 +31,7 @@ from tidemark.timeops.watermark.timelines import (
     T_US,
     JudgedLog,
     LogPlace,
-    judge,
+    judge_log,
     own_timelines,
 )
 
@@ -194,7 +194,7 @@ class LogTimes:
             waits = waits.from_here(place.before_us, stretch.waits)
             rows = pa.table({name: column[begin:end] for name, column in columns.items()})
             rules_here, until = replace(rules, waits=waits), replace(place, tick_us=stretch.tick_us)
-            log = judge(rows, state, rules_here, until, measures=measures)
+            log = judge_log(rows, state, rules_here, until, measures=measures)
             logs.append((stretch, log))
             if stretch is not self.stretches[-1]:
                 state, place = log.state, _after(place, self.clock_us[begin:end], stretch.tick_us, rules)

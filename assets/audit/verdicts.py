@@ -1,7 +1,7 @@
 """Audit of verdicts: where each record of the log ended, against a second opinion on all of it.
 
 Here: the log judged again from its beginning, piece by piece, and each record's place, reason and time compared. Not
-here: the second opinion, which shares no code with the rules (resources/recount.py).
+here: the second opinion, which shares no code with the rules (resources/recount/).
 
 The second opinion keeps its own watermarks from piece to piece: it believes no state that the pipeline has stored.
 Only where the spec has changed on the way, the timelines begin with what is stored there.
@@ -35,8 +35,9 @@ from tidemark.resources.batches.plans import Commit, Plan
 from tidemark.resources.batches.position import plan_end, records_in
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import Filters
-from tidemark.resources.recount import Recounted, RecountRules, judge_again
-from tidemark.resources.recounted_ends import NONE
+from tidemark.resources.recount.ends import NONE
+from tidemark.resources.recount.recount import Recounted, judge_again
+from tidemark.resources.recount.rules import RecountRules
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.materialize import computed

@@ -26,7 +26,7 @@ from tidemark.assets.exclusions import records_between
 from tidemark.assets.log_control import recorded, waits_up_to
 from tidemark.assets.planning import LogSegment, at_work, begin, zone_data
 from tidemark.assets.rebuild.switch import take_new_names
-from tidemark.assets.replay import REPLAYED_KINDS, pieces_left, replay, with_let_in
+from tidemark.assets.replay import REPLAYED_KINDS, judge_segments, pieces_left, with_let_in
 from tidemark.assets.retention import gone_of
 from tidemark.assets.schemas import create_tables, fit_tables
 from tidemark.assets.spec_changes import refuse_two_meanings_of_time
@@ -217,7 +217,7 @@ def results_of_log(workspace: Workspace, window: WindowSpec, part: LogRange, *, 
     if workspace.spec.time.deduplicate_by:
         times = first_times_at(workspace, part.begin, records_between(workspace, part.first_seq, part.end_seq))
     is_cut, results = len(segments) > 1, []
-    for outcome in replay(
+    for outcome in judge_segments(
         workspace,
         segments,
         lambda segment: records_between(workspace, segment.first_seq, segment.end_seq),

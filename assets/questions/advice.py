@@ -317,9 +317,9 @@ class _Seen:
                 continue  # it came in an earlier segment
             timeline = rises["timeline"][row]
             before = np.flatnonzero(rises["timeline"][:row] == timeline)
-            of_start = log.rises.start.timelines["watermark"][timeline]
-            was = int(rises["watermark"][before[-1]] if len(before) else of_start)
-            raised = None if was == NONE else int(rises["watermark"][row]) - was
+            of_start = log.rises.start.timelines["computed"][timeline]
+            was = int(rises["computed"][before[-1]] if len(before) else of_start)
+            raised = None if was == NONE else int(rises["computed"][row]) - was
             event, arrival = (int(us[rows][item]) for us in (times.event_us, times.arrival_us))
             self.leaps[seq] = Leap(seq, _none(event), _none(arrival), raised, 0)
 

@@ -1,7 +1,7 @@
 """The recount of a batch's records: refused ones by reason, and the order of released events.
 
 Here: what the recount is asked, and the order of one timeline, which one pass over the written rows checks without a
-Spark query. Not here: the recount's queries, which share no code with the rules (resources/recount.py);
+Spark query. Not here: the recount's queries, which share no code with the rules (resources/recount/);
 the order of several timelines (../checks.py).
 """
 
@@ -22,8 +22,9 @@ from tidemark.assets.state.timelines import first_clock_asked_for
 from tidemark.resources import tables
 from tidemark.resources.batches.position import Position, plan_end
 from tidemark.resources.quality.checks import Measured
-from tidemark.resources.recount import RecountRules, SourceRules, recount
-from tidemark.resources.recounted_ends import EndsOfWindow, LocalWindows
+from tidemark.resources.recount.ends import EndsOfWindow, LocalWindows
+from tidemark.resources.recount.recount import recount
+from tidemark.resources.recount.rules import RecountRules, SourceRules
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.try_expression import Columns

@@ -48,7 +48,7 @@ from tidemark.timeops.cases import (
     read_row,
     text_of,
 )
-from tidemark.timeops.engine import State, replay
+from tidemark.timeops.engine import State, advance_all
 from tidemark.timeops.events.adjustment import LogPlaces, Released, Segment
 from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
 from tidemark.timeops.expressions.tokens import literal, quoted
@@ -486,10 +486,10 @@ def _outcomes_of(
     def carry(outcome: engine.Outcome) -> State:
         return outcome.state().materialized(in_one_part)
 
-    outcomes = [*replay(map(step, range(last + 1)), State(), carry)]
+    outcomes = [*advance_all(map(step, range(last + 1)), State(), carry)]
     if goes_on:
         state = state_of(flushing, outcomes[-1].state()).materialized(in_one_part)
-        outcomes += replay([step(last + 1)], state, carry)
+        outcomes += advance_all([step(last + 1)], state, carry)
     return outcomes
 
 

@@ -18,7 +18,7 @@ from tests.properties.logs import Event, Log, items, judged_by_oracle, places_of
 from tests.seeds import Dice
 from tidemark.timeops.columns import to_us
 from tidemark.timeops.counts import counts_by_window
-from tidemark.timeops.engine import Outcome, State, replay
+from tidemark.timeops.engine import Outcome, State, advance_all
 from tidemark.timeops.events.adjustment import Released, Segment, admitted_events
 from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.expressions.try_expression import Columns
@@ -88,12 +88,12 @@ def run(
         execution = Execution(computed, computed, by_row) if keeps_records else Execution(computed)
         some = None if keeps_records else lambda seqs: rows.where(F.col("_arrival_seq").isin(seqs.tolist()))
         places = places_of(logs, part, time.emit_every_us or 1, flushed=flushed)
-        return Segment(rows, places, execution, own, some=some), in_part
+        return Segment(rows, places, execution, own, find_records=some), in_part
 
     def carry(outcome: Outcome) -> State:
         return outcome.state().materialized(computed)
 
-    for outcome in replay(map(step, parts), start, carry):
+    for outcome in advance_all(map(step, parts), start, carry):
         _gather(outcome, out)
     state = carry(outcome)
     assert state.held is not None

@@ -29,7 +29,7 @@ from tests.properties.test_oracle_equality import WITH_SPLITS, source_times, tim
 from tests.seeds import Dice
 from tidemark.timeops.columns import to_us
 from tidemark.timeops.counts import counts_by_join
-from tidemark.timeops.engine import Outcome, State, replay
+from tidemark.timeops.engine import Outcome, State, advance_all
 from tidemark.timeops.events.adjustment import Segment, admitted_events
 from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.expressions.try_expression import Columns
@@ -91,7 +91,7 @@ def run(
     def carry(outcome: Outcome) -> State:
         return outcome.state().materialized(computed)
 
-    for outcome in replay(map(step, parts), start, carry):
+    for outcome in advance_all(map(step, parts), start, carry):
         counts.update(counts_by_join(outcome, let_in))
         let_in = None
         for row in outcome.answers(join).withColumn("w", to_us("_watermark")).collect():

@@ -27,7 +27,7 @@ from tests.properties.logs import (
 from tests.properties.test_oracle_equality import MODES, WITH_SPLITS, source_times, time_spec, turned
 from tests.seeds import Dice
 from tidemark.timeops.columns import to_us
-from tidemark.timeops.engine import Outcome, State, replay
+from tidemark.timeops.engine import Outcome, State, advance_all
 from tidemark.timeops.events.adjustment import Segment
 from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.expressions.try_expression import Columns
@@ -99,7 +99,7 @@ def run(
     def carry(outcome: Outcome) -> State:
         return outcome.state().materialized(computed)
 
-    for outcome in replay(map(step, parts), State(), carry):
+    for outcome in advance_all(map(step, parts), State(), carry):
         for row in outcome.answers(join).withColumn("w", to_us("_watermark")).collect():
             answer = Answer(*(row[name] for name in ("_left_seq", "_right_seq", "_revision", "_is_final", "w")))
             found[row["case"]].answers.append(answer)

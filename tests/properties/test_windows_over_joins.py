@@ -26,7 +26,7 @@ from tests.properties.test_joins import COLUMNS, JOIN_MODES, two_sided
 from tests.properties.test_oracle_equality import WITH_SPLITS, source_times, time_spec, turned
 from tests.seeds import Dice
 from tidemark.timeops.columns import to_us
-from tidemark.timeops.engine import Outcome, State, replay
+from tidemark.timeops.engine import Outcome, State, advance_all
 from tidemark.timeops.events.adjustment import Segment
 from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.expressions.try_expression import Columns
@@ -83,7 +83,7 @@ def run(
     def carry(outcome: Outcome) -> State:
         return outcome.state().materialized(computed)
 
-    for outcome in replay(map(step, parts), State(), carry):
+    for outcome in advance_all(map(step, parts), State(), carry):
         for window in windows[1:]:
             bounds = {name: to_us(name) for name in ("window_start", "window_end", "_watermark")}
             for row in outcome.results(window).withColumns(bounds).collect():

@@ -24,7 +24,7 @@ from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, MOVED_BY,
 from tidemark.timeops.expressions.tokens import literals
 from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.grid import close_asked
-from tidemark.timeops.instants import Array, integers
+from tidemark.timeops.instants import Array, integers, no_numbers
 from tidemark.timeops.materialize import Execution, Some, Stored
 from tidemark.timeops.narrow import BROADCAST, fetched, to_join
 from tidemark.timeops.reasons import REASONS, Reason
@@ -38,7 +38,7 @@ from tidemark.timeops.watermark.timelines import (
     T_US,
     LogPlace,
     in_order,
-    judge,
+    judge_log,
 )
 from tidemark.timeops.watermark.watermarks import Watermarks
 
@@ -52,6 +52,8 @@ FATE = "__tm_fate"
 IN_SEQUENCE, PASSED, HELD = "sequence", "passed", "held"
 """Values of FATE: the properties of `Released`."""
 
+_MET = {"watermark": c.W_BEFORE, "set_by": c.W_SET_BY}
+"""By column of `Watermarks.behind` the column of a record that meets this watermark."""
 _COUNTED = (WHY, MOVED_BY, SOURCE_PLACE, ARRIVAL_US, EVENT_US)
 
 RELEASE_ORDER = (c.TIMELINE, c.TIMESTAMP, c.SEQ)
@@ -91,7 +93,7 @@ class Segment:
         execution: How it is computed; by default nothing stays in memory.
         admitted: The events of the records in it that an operator has let in, see `admitted_events`; None for none.
         stored: Reads columns of its records without Spark; by default Spark reads them.
-        some: Finds some of its records; by default they are looked for among all.
+        find_records: Finds some of its records; by default they are looked for among all.
         counts: The judged records hold what `counts.Outcomes` is made of.
         tables: The right sides of joins that are tables, as events, by the join.
     """
@@ -101,7 +103,7 @@ class Segment:
     execution: Execution = field(default_factory=Execution)
     admitted: DataFrame | None = None
     stored: Stored | None = None
-    some: Some | None = None
+    find_records: Some | None = None
     counts: bool = False
     tables: Mapping[str, DataFrame] = field(default_factory=dict)
 
@@ -130,7 +132,7 @@ class Adjusted:
         state: The same after it.
         watermarks: How the watermarks rose in it.
         ends: The watermark around the segment where only one timeline can be; None where each row looks for its own.
-        told: With `Segment.counts` what counts ask of each record, in the order of the log: WHY, and as far
+        count_columns: With `Segment.counts` what counts ask of each record, in the order of the log: WHY, and as far
             as the rules make a difference MOVED_BY, SOURCE_PLACE, ARRIVAL_US and EVENT_US, NONE for null.
         seqs: The numbers of its records, where they are so many that they are fetched piece by piece.
         admitted: The records that an operator has let in, see `admitted_events`; None for none. Windows have them
@@ -146,10 +148,10 @@ class Adjusted:
     state: pa.Table
     watermarks: Watermarks
     ends: Ends | None = None
-    told: Mapping[str, Array] | None = None
+    count_columns: Mapping[str, Array] | None = None
     seqs: range | None = None
     admitted: DataFrame | None = None
-    admitted_seqs: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    admitted_seqs: Array = field(default_factory=no_numbers)
     by_rules: DataFrame | None = None
 
     @property
@@ -219,56 +221,56 @@ def time_adjustment(
         SpecError: An expression of the spec does not fit the columns.
         InputError: A timeline has too many splits.
     """
-    items, place, execution = segment.items, segment.place, segment.execution
+    place, execution = segment.place, segment.execution
     let_in = segment.admitted
-    admitted = None if let_in is None else fetched(let_in.select(c.SEQ), None)[c.SEQ].to_numpy()
-
-    def judged_alone(records: DataFrame) -> DataFrame:
-        timed = extract(records, rules)
-        if rules.time.deduplicate_by:
-            timed = with_duplicates(timed, first_times, rules.time)
-        return judge_arrival(timed, rules.time)
-
-    judged = judged_alone(items)
-    # To look for duplicates is more than a scan, so it is done once.
+    admitted_seqs = None if let_in is None else fetched(let_in.select(c.SEQ), None)[c.SEQ].to_numpy()
+    records_alone = judge_alone(segment.items, rules, first_times)
+    # Finding duplicates costs more than a scan, so do it once.
     is_kept = execution.keep is not None or bool(rules.time.deduplicate_by)
     if is_kept:
-        judged = (execution.keep or execution.materialize)(judged)
-    columns = None
+        records_alone = (execution.keep or execution.materialize)(records_alone)
+    count_columns = None
     if watermarks is None:
         if isinstance(place, LogPlace):
-            watermarks, columns = _watermarks_of_log(
-                _rows_of_log(segment, judged, rules, place.seqs), state, rules, place
-            )
+            watermarks, count_columns = _watermarks_of_log(segment, records_alone, state, rules, place)
         else:
-            watermarks = _watermarks_of_logs(judged, state, rules, place)
-    after = watermarks.state if watermarks.has_items else state
-    names = {"watermark": c.W_BEFORE, "set_by": c.W_SET_BY}
-    behind = watermarks.behind.rename_columns(names) if watermarks.logs else None
-    by_all_rules = _with_rule_3(_beside(judged, behind), rules)
+            watermarks = _watermarks_of_logs(records_alone, state, rules, place)
+    state_after = watermarks.state if watermarks.has_items else state
+    behind = watermarks.behind.rename_columns(_MET) if watermarks.logs else None
+    by_all_rules = _with_rule_3(_with_watermark_met(records_alone, behind), rules)
 
     @cache
-    def refused() -> DataFrame:
-        seqs = None if is_kept or segment.some is None else _refused_seqs(watermarks, rules)
-        some = None if seqs is None or segment.some is None else segment.some(seqs)
-        records = by_all_rules if some is None else _with_rule_3(_beside(judged_alone(some), behind), rules)
-        return records.where(F.col(c.REASON).isNotNull())
+    def find_refused() -> DataFrame:
+        seqs = None if is_kept or segment.find_records is None else _refused_seqs(watermarks, rules)
+        some = None if seqs is None or segment.find_records is None else segment.find_records(seqs)
+        if some is None:
+            return by_all_rules.where(F.col(c.REASON).isNotNull())
+        judged_again = _with_watermark_met(judge_alone(some, rules, first_times), behind)
+        return _with_rule_3(judged_again, rules).where(F.col(c.REASON).isNotNull())
 
     by_rules = by_all_rules.where(F.col(c.REASON).isNull())
     return Adjusted(
-        accepted=_without(by_rules, admitted),
-        find_refused=refused,
+        accepted=_without(by_rules, admitted_seqs),
+        find_refused=find_refused,
         rules=rules,
         before=state,
-        state=after,
+        state=state_after,
         watermarks=watermarks,
-        ends=_ends(state, after) if isinstance(place, LogPlace) and not rules.time.over else None,
-        told=columns,
+        ends=_ends(state, state_after) if isinstance(place, LogPlace) and not rules.time.over else None,
+        count_columns=count_columns,
         seqs=place.seqs if isinstance(place, LogPlace) else None,
         admitted=let_in,
-        admitted_seqs=np.zeros(0, np.int64) if admitted is None else admitted,
-        by_rules=None if admitted is None else by_rules,
+        admitted_seqs=no_numbers() if admitted_seqs is None else admitted_seqs,
+        by_rules=None if admitted_seqs is None else by_rules,
     )
+
+
+def judge_alone(records: DataFrame, rules: TimeRules, first_times: DataFrame | None) -> DataFrame:
+    """Return records with their event time and what rules 0 to 2 say of each, before any watermark."""
+    timed = extract(records, rules)
+    if rules.time.deduplicate_by:
+        timed = with_duplicates(timed, first_times, rules.time)
+    return judge_arrival(timed, rules.time)
 
 
 def admitted_events(records: DataFrame, rules: TimeRules) -> DataFrame:
@@ -297,10 +299,9 @@ def across_timelines(adjusted: Adjusted) -> Adjusted:
     The accepted events have the watermark across timelines where they are below it, and what set it; OWN_TIMELINE
     says which timeline each is of.
     """
-    names = {"watermark": c.W_BEFORE, "set_by": c.W_SET_BY}
-    behind = adjusted.watermarks.behind_across.rename_columns(names) if adjusted.watermarks.logs else None
+    behind = adjusted.watermarks.behind_across.rename_columns(_MET) if adjusted.watermarks.logs else None
     apart, admitted = adjusted.rules.apart, adjusted.admitted
-    accepted = _beside(adjusted.accepted.drop(*names.values()), behind)
+    accepted = _with_watermark_met(adjusted.accepted.drop(*_MET.values()), behind)
     return replace(
         adjusted,
         accepted=of_all_timelines(accepted, apart),
@@ -323,25 +324,21 @@ def _ends(before: pa.Table, after: pa.Table) -> Ends:
     return Ends(first, last)
 
 
-def _rows_of_log(segment: Segment, judged: DataFrame, rules: TimeRules, seqs: range | None) -> pa.Table:
-    """Return the columns of a segment that the loop and the counts read, in the order of the log."""
+def _watermarks_of_log(
+    segment: Segment, judged: DataFrame, before: pa.Table, rules: TimeRules, place: LogPlace
+) -> tuple[Watermarks, dict[str, Array]]:
+    """Let the loop judge a segment of one log; return what counts ask of its records as well."""
     rows = None
     if segment.stored is not None:
         rows = stored_times(segment.items, rules, segment.stored, counts=segment.counts)
     if rows is None:
         counted = _asked_by_counts(rules, has_marks=c.ARRIVED_AHEAD in judged.columns) if segment.counts else []
-        rows = fetched(judged.selectExpr(*_narrow(rules, judged), *counted), seqs)
-    return in_order(rows)
-
-
-def _watermarks_of_log(
-    rows: pa.Table, before: pa.Table, rules: TimeRules, place: LogPlace
-) -> tuple[Watermarks, dict[str, Array]]:
-    """Let the loop judge a segment of one log; return what counts ask of its records as well."""
-    columns = _copied(rows)
-    narrow = rows.drop_columns(list(columns))
+        rows = fetched(judged.selectExpr(*_narrow(rules, judged), *counted), place.seqs)
+    rows = in_order(rows)
+    count_columns = _copied(rows)
+    narrow = rows.drop_columns(list(count_columns))
     del rows  # a good part of the memory of a run
-    return Watermarks((judge(narrow, before, rules, place),)), columns
+    return Watermarks((judge_log(narrow, before, rules, place),)), count_columns
 
 
 def _watermarks_of_logs(judged: DataFrame, state: pa.Table, rules: TimeRules, place: LogPlaces) -> Watermarks:
@@ -352,7 +349,7 @@ def _watermarks_of_logs(judged: DataFrame, state: pa.Table, rules: TimeRules, pl
     for name, log_place in place.places.items():
         rows = in_order(items.filter(pc.equal(log_of_item, name)))
         before = state.filter(pc.equal(log_of_timeline, name))
-        by_log.append(judge(rows, before, rules, log_place, across=place.across(name)))
+        by_log.append(judge_log(rows, before, rules, log_place, across=place.across(name)))
     return Watermarks(tuple(by_log))
 
 
@@ -377,7 +374,7 @@ def _narrow(rules: TimeRules, records: DataFrame) -> list[str]:
 
 
 def _asked_by_counts(rules: TimeRules, *, has_marks: bool) -> list[str]:
-    """Return the columns, in SQL, of a judged record that counts and pictures ask for, see `Adjusted.told`."""
+    """Return the columns of a judged record that counts and pictures ask for, in SQL: `Adjusted.count_columns`."""
     why = f"coalesce(array_position(array({literals(REASONS)}), {c.REASON}), 0)"
     columns = [f"CAST({why} AS TINYINT) AS {WHY}"]
     movers = [policy for policy in (rules.time.early, rules.time.late) if policy is not None]
@@ -409,7 +406,7 @@ def _refused_seqs(watermarks: Watermarks, rules: TimeRules) -> np.ndarray | None
     refused = [log.rises.items.seq[log.rises.items.role < JUDGED] for log in watermarks.logs]
     if rules.time.out_of_order == "drop":
         refused.append(watermarks.behind[c.SEQ].to_numpy())
-    seqs = np.concatenate(refused) if refused else np.zeros(0, np.int64)
+    seqs = np.concatenate(refused) if refused else no_numbers()
     return seqs if len(seqs) <= BROADCAST else None
 
 
@@ -420,7 +417,7 @@ def _without(events: DataFrame, seqs: np.ndarray | None) -> DataFrame:
     return events.join(numbers, c.SEQ, "left_anti")
 
 
-def _beside(judged: DataFrame, behind: pa.Table | None) -> DataFrame:
+def _with_watermark_met(judged: DataFrame, behind: pa.Table | None) -> DataFrame:
     """Return judged records with `__tm_w_before` and `__tm_w_set_by`, null where they are in order."""
     if behind is None or not len(behind):
         return c.with_sql(judged, dict.fromkeys((c.W_BEFORE, c.W_SET_BY), "CAST(NULL AS BIGINT)"))
@@ -432,19 +429,19 @@ def _with_rule_3(rows: DataFrame, rules: TimeRules) -> DataFrame:
     """Apply rule 3 to records by its policy: one that is behind the watermark is dropped, adjusted or let in."""
     policy, in_order = rules.time.out_of_order, f"{c.W_BEFORE} IS NULL"
     final = f"IF({in_order}, {c.T}, {c.W_BEFORE})" if policy == "adjust" else c.T
-    more = {c.T_FINAL: final, c.TIMESTAMP: f"timestamp_micros({final})"}
+    new_columns = {c.T_FINAL: final, c.TIMESTAMP: f"timestamp_micros({final})"}
     if policy == "drop":
         late = f"{c.W_BEFORE} - {c.T}"
         if rules.clock_moves:  # no tolerance lets in what the clock has passed
             late = f"IF({c.W_SET_BY} IS NULL, NULL, {late})"
-        more[c.REASON] = f"IF({in_order}, {c.REASON}, '{Reason.OUT_OF_ORDER}')"
-        more[c.LATENESS] = f"IF({in_order}, {c.LATENESS}, {late})"
+        new_columns[c.REASON] = f"IF({in_order}, {c.REASON}, '{Reason.OUT_OF_ORDER}')"
+        new_columns[c.LATENESS] = f"IF({in_order}, {c.LATENESS}, {late})"
     else:
         rule = "out_of_order" if policy == "adjust" else KEPT
-        more[c.ADJUSTED_BY] = f"IF({in_order}, {c.ADJUSTED_BY}, concat({c.ADJUSTED_BY}, array('{rule}')))"
+        new_columns[c.ADJUSTED_BY] = f"IF({in_order}, {c.ADJUSTED_BY}, concat({c.ADJUSTED_BY}, array('{rule}')))"
     if policy == "adjust":
-        more[c.W_SET_BY] = "CAST(NULL AS BIGINT)"
-    return c.with_sql(rows, more)
+        new_columns[c.W_SET_BY] = "CAST(NULL AS BIGINT)"
+    return c.with_sql(rows, new_columns)
 
 
 def judge_arrival(events: DataFrame, time: TimeSpec) -> DataFrame:

@@ -84,7 +84,7 @@ def text_at(columns: Columns, text: str, where: str) -> str:
 def _with_event_time(items: DataFrame, rules: TimeRules) -> DataFrame:
     expressions = rules.event_times
     if len(expressions) == 1:
-        return _of_expression(items, expressions[0].timestamp_by, expressions[0].time_zone)
+        return with_instant(items, expressions[0].timestamp_by, expressions[0].time_zone, where="timestamp_by")
     timed = items
     parts = (US, FAILED, BAD)
     chosen = dict.fromkeys(parts, "NULL")
@@ -95,7 +95,7 @@ def _with_event_time(items: DataFrame, rules: TimeRules) -> DataFrame:
             None if expression.timestamp_by is None else f"CASE WHEN {condition} THEN ({expression.timestamp_by}) END"
         )
         names = {name: f"{name}{number}" for name in parts}
-        timed = _of_expression(timed, by, expression.time_zone).withColumnsRenamed(names)
+        timed = with_instant(timed, by, expression.time_zone, where="timestamp_by").withColumnsRenamed(names)
         chosen = {name: f"IF({condition}, {names[name]}, {chosen[name]})" for name in parts}
     return c.with_sql(timed, chosen).drop(*[f"{name}{n}" for name in parts for n in range(len(expressions))])
 
@@ -105,13 +105,7 @@ def is_of(sources: tuple[str, ...]) -> str:
     return f"{c.SOURCE} IN ({literals(sources)})"
 
 
-def _of_expression(items: DataFrame, timestamp_by: str | None, time_zone: str) -> DataFrame:
-    if timestamp_by is None:  # processing time: A1 and A2's System.Timestamp without TIMESTAMP BY
-        return items.withColumns({US: c.to_us(c.ARRIVAL), FAILED: F.lit(False), BAD: F.lit(False)})
-    return with_instant(items, timestamp_by, time_zone, where="timestamp_by")
-
-
-def with_instant(frame: DataFrame, expression: str, time_zone: str, *, where: str) -> DataFrame:
+def with_instant(frame: DataFrame, expression: str | None, time_zone: str, *, where: str) -> DataFrame:
     """Add the instant of `expression` on every row of `frame`.
 
     Strings are ISO 8601, with or without an offset. Strings without one, and TIMESTAMP_NTZ and DATE values, are local
@@ -119,7 +113,7 @@ def with_instant(frame: DataFrame, expression: str, time_zone: str, *, where: st
 
     Args:
         frame: The rows.
-        expression: Spark SQL over the columns of `frame`.
+        expression: Spark SQL over the columns of `frame`; None for the arrival, which is processing time (A2).
         time_zone: IANA name of the zone of local times.
         where: Key of the spec, for messages.
 
@@ -132,6 +126,8 @@ def with_instant(frame: DataFrame, expression: str, time_zone: str, *, where: st
     Raises:
         SpecError: The expression does not fit the columns, or is neither a time nor a string.
     """
+    if expression is None:
+        return frame.withColumns({US: c.to_us(c.ARRIVAL), FAILED: F.lit(False), BAD: F.lit(False)})
     columns = Columns.of(frame)
     try:
         read = columns.read(expression, time_zone)

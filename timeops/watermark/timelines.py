@@ -133,7 +133,7 @@ class JudgedLog:
         return pa.table({SEQ: self.rises.items.seq[item], "watermark": watermark, "set_by": nulled(set_by)})
 
 
-def judge(
+def judge_log(
     items: pa.Table,
     before: pa.Table,
     rules: TimeRules,
@@ -218,7 +218,7 @@ def settled(state: pa.Table, rules: TimeRules, place: LogPlace) -> pa.Table:
 
     The rows of `state`, which is STATE, may be of different clocks.
     """
-    return judge(_NO_ITEMS, state, rules, place).state
+    return judge_log(_NO_ITEMS, state, rules, place).state
 
 
 def under_other_rules(state: pa.Table, before: TimeRules, rules: TimeRules, place: LogPlace) -> pa.Table:

@@ -30,7 +30,7 @@ from tests.seeds import Dice
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.watermark import fold
 from tidemark.timeops.watermark.timelines import ACROSS as WHOLE
-from tidemark.timeops.watermark.timelines import STATE, LogPlace, judge, settled
+from tidemark.timeops.watermark.timelines import STATE, LogPlace, judge_log, settled
 
 CASES = 20  # logs of a setting
 SETTINGS = 6  # settings of a mode
@@ -69,7 +69,7 @@ def assert_equal(log: Log, one: Setting, parts: Sequence[int | None]) -> int:
             assert settled(state, one.rules, place).equals(state), (
                 "a watermark across timelines stays as it is stored"
             )
-        judged = judge(items_of(log, part, one, policies), state, one.rules, replace(place, tick_us=tick))
+        judged = judge_log(items_of(log, part, one, policies), state, one.rules, replace(place, tick_us=tick))
         columns = (judged.behind_across[name].to_pylist() for name in ("_arrival_seq", "watermark", "set_by"))
         behind |= {seq: (watermark, set_by) for seq, watermark, set_by in zip(*columns, strict=True)}
         count = len(events) + (tick is not None)

@@ -35,7 +35,7 @@ from tests.pure.time.test_fold import (
 from tests.seeds import Dice
 from tidemark.timeops.rules import SourceTime, TimeRules
 from tidemark.timeops.spec import TimeSpec
-from tidemark.timeops.watermark.timelines import STATE, LogPlace, judge, under_other_rules
+from tidemark.timeops.watermark.timelines import STATE, LogPlace, judge_log, under_other_rules
 
 PAIRS = 25  # pairs of settings
 EARLIER = SourceTime("s", "e", "UTC", 0)
@@ -85,7 +85,7 @@ def assert_equal(log: Log, settings: tuple[Setting, Setting], change: int) -> No
             before = rules_in_force(settings[0], 0, settings)
             state, policies.rules, done = under_other_rules(state, before, rules, place), of_oracle[1], done + 1
         tick, events = tick_after(log, part), list(arrived(log, part))
-        judged = judge(narrow(log, part, one, policies), state, rules, replace(place, tick_us=tick))
+        judged = judge_log(narrow(log, part, one, policies), state, rules, replace(place, tick_us=tick))
         behind |= behind_in(judged)
         count = len(events) + (tick is not None)
         assert_watermarks(judged, log.timeline, expected, done, count)
@@ -123,7 +123,7 @@ def test_a_source_that_is_added_holds_back_the_watermark_from_its_first_event_on
             "_source": [source],
         }
         items = pa.table(row | {"_split": pa.nulls(1, pa.string())})
-        state = judge(items, state, alone if number == 0 else both, place).state
+        state = judge_log(items, state, alone if number == 0 else both, place).state
         place = replace(place, first_us=0, before_us=number)
         seen.append(state["watermark"][0].as_py())
     assert seen == [100, 100, 100, 120]

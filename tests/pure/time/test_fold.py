@@ -38,15 +38,16 @@ from tests.properties.logs import (
 from tests.pure.time.test_recounted_splits import RULES, SOURCE
 from tests.seeds import Dice
 from tidemark.assets.recount.records import ends_of
-from tidemark.resources import recount
-from tidemark.resources.recount import rules_after, walk
-from tidemark.resources.recounted_ends import EndsOfWindow
+from tidemark.resources.recount import loop as recount_loop
+from tidemark.resources.recount.ends import EndsOfWindow
+from tidemark.resources.recount.rules import rules_after
+from tidemark.resources.recount.timelines import walk
 from tidemark.timeops.instants import NONE
 from tidemark.timeops.rules import SourceTime, TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.watermark import fold
 from tidemark.timeops.watermark.roles import ACTIVE, AHEAD, JUDGED, OUTSIDE
-from tidemark.timeops.watermark.timelines import CLOCK_US, ROLE, STATE, T_US, JudgedLog, LogPlace, judge
+from tidemark.timeops.watermark.timelines import CLOCK_US, ROLE, STATE, T_US, JudgedLog, LogPlace, judge_log
 
 CASES = 20  # logs of a setting
 SETTINGS = 10  # settings of a mode
@@ -179,7 +180,7 @@ def assert_equal(log: Log, one: Setting, parts: Sequence[int | None]) -> None:
     behind, done = dict[int, tuple[int, int | None]](), 0
     for part in parts:
         tick, events = tick_after(whole, part), list(arrived(log, part))
-        judged = judge(narrow(log, part, one, policies), state, one.rules, replace(place, tick_us=tick))
+        judged = judge_log(narrow(log, part, one, policies), state, one.rules, replace(place, tick_us=tick))
         behind |= behind_in(judged)
         assert recounted(log, narrow(log, part, one, policies), state, one, place) == {*behind_in(judged)}
         count = len(events) + (tick is not None)
@@ -288,7 +289,7 @@ def test_compiled_it_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
             parts = tuple(range(len(log.cuts) + 1))
             with monkeypatch.context() as patched:
                 patched.setattr(fold, "COMPILED_FROM", 0)
-                patched.setattr(recount, "_COMPILED_FROM", 0)
+                patched.setattr(recount_loop, "_COMPILED_FROM", 0)
                 assert_equal(log, one, parts)
 
 
@@ -298,7 +299,7 @@ def test_the_arrival_clock_moves_the_watermark_by_a_microsecond() -> None:
     # The last event arrived before the clock of the log, so it is not late, and is behind the watermark all the same.
     rows = {"_arrival_seq": [0, 1, 2], T_US: [100, 101, 95], CLOCK_US: [100, 101, 101]}
     items = pa.table(rows | {ROLE: pa.array([JUDGED] * 3, pa.int8())})
-    found = judge(items, STATE.empty_table(), TimeRules(time, (SourceTime("s", "e", "UTC", 60),)), LogPlace())
+    found = judge_log(items, STATE.empty_table(), TimeRules(time, (SourceTime("s", "e", "UTC", 60),)), LogPlace())
     assert found.behind.select(["_arrival_seq", "watermark"]).to_pylist() == [{"_arrival_seq": 2, "watermark": 96}]
 
 
@@ -308,5 +309,5 @@ def test_a_period_begins_with_what_the_clock_gave_at_the_last_record_before_it_e
     time = TimeSpec(timestamp_by="e", out_of_orderness="60 us", **rules)
     rows = {"_arrival_seq": [0, 1, 2], T_US: [100, None, 150], CLOCK_US: [100, 190, 205]}
     items = pa.table(rows | {ROLE: pa.array([JUDGED, OUTSIDE, JUDGED], pa.int8())})
-    found = judge(items, STATE.empty_table(), TimeRules(time, (SourceTime("s", "e", "UTC", 60),)), LogPlace())
+    found = judge_log(items, STATE.empty_table(), TimeRules(time, (SourceTime("s", "e", "UTC", 60),)), LogPlace())
     assert found.behind.select(["_arrival_seq", "watermark"]).to_pylist() == [{"_arrival_seq": 2, "watermark": 185}]

@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from tests.seeds import Dice
-from tidemark.resources.recount import RecountRules, SourceRules, walk
+from tidemark.resources.recount.rules import RecountRules, SourceRules
+from tidemark.resources.recount.timelines import walk
 from tidemark.timeops.watermark.timelines import STATE
 
 CASES = 500

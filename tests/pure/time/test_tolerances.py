@@ -31,7 +31,7 @@ from tidemark.timeops.instants import MIN_US
 from tidemark.timeops.rules import SourceTime, TimeRules
 from tidemark.timeops.spec import TimeSpec
 from tidemark.timeops.watermark.roles import JUDGED
-from tidemark.timeops.watermark.timelines import CLOCK_US, ROLE, STATE, T_US, LogPlace, judge
+from tidemark.timeops.watermark.timelines import CLOCK_US, ROLE, STATE, T_US, LogPlace, judge_log
 from tidemark.timeops.watermark.tolerances import Tolerances
 
 CASES = 5  # logs of a setting
@@ -47,7 +47,7 @@ def needs_of(log: Log, one: Setting, parts: Sequence[int | None], passed: Tolera
     for part in parts:
         tick, events = tick_after(log, part), list(arrived(log, part))
         rows, until = narrow(log, part, one, policies), replace(place, tick_us=tick)
-        judged = judge(rows, state, one.rules, until, measures=True)
+        judged = judge_log(rows, state, one.rules, until, measures=True)
         late = judged.rises.findings.out_of_order["item"]
         gathered.add(judged.rises.items, passed.needed(judged), late, None, judged.rises.items.split)
         clocks = [clock for _, clock in events if clock is not None] + ([] if tick is None else [tick])
@@ -114,6 +114,6 @@ def test_a_watermark_in_the_first_year_does_not_hide_what_an_event_needs() -> No
         first = len(least)
         rows = {"_arrival_seq": [first, first + 1, first + 2], T_US: us, CLOCK_US: [0, 0, 0]}
         items = pa.table(rows | {ROLE: pa.array([JUDGED] * 3, pa.int8())})
-        judged = judge(items, state, rules, LogPlace(before_us=0 if least else None), measures=True)
+        judged = judge_log(items, state, rules, LogPlace(before_us=0 if least else None), measures=True)
         least, state = [*least, *passed.needed(judged).least_us.tolist()], judged.state
     assert least == [0, 0, 2, 1, 0, 9]

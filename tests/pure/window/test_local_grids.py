@@ -13,7 +13,7 @@ from tests.properties import fold
 from tests.properties.logs import shape_of
 from tests.seeds import Dice
 from tidemark.assets.recount.records import ends_of
-from tidemark.resources import recounted_ends
+from tidemark.resources.recount import ends as recounted_ends
 from tidemark.timeops.grid import closed_from, ends_from, last_ends, may_close_between, needed_from, spans_at
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.window_shape import LocalGrid

@@ -35,7 +35,7 @@ from tests.pure.window.test_sessions import met
 from tests.seeds import Dice
 from tidemark.timeops.instants import NONE
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.watermark.timelines import STATE, LogPlace, judge
+from tidemark.timeops.watermark.timelines import STATE, LogPlace, judge_log
 from tidemark.timeops.watermark.watermarks import Watermarks
 from tidemark.timeops.windows.revisions import FINAL, MOMENT, ON_TIME, TAKEN_BACK, Marks, Open, moments
 from tidemark.timeops.windows.sessions import CLOSED, Came, rules_of_sessions, sessions
@@ -174,7 +174,7 @@ def assert_equal(log: Log, one: Setting, w: WindowSpec, parts: Sequence[int | No
     known, rows = list[Accepted](), list[tuple[Any, ...]]()
     for part in parts:
         tick, events = tick_after(whole, part), list(arrived(log, part))
-        judged = judge(narrow(log, part, one, policies), state, one.rules, replace(place, tick_us=tick))
+        judged = judge_log(narrow(log, part, one, policies), state, one.rules, replace(place, tick_us=tick))
         count = len(events) + (tick is not None)
         at = [expected.watermarks[n].get(log.timeline) if n >= 0 else None for n in (done - 1, done + count - 1)]
         before, after = (NONE if us is None else us for us in at)

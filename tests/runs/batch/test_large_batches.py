@@ -12,7 +12,8 @@ from tests.runs.landing import assert_tables_equal_the_oracle, land
 from tests.runs.running import FLUSH, go, pipeline, workspace_of, written
 from tidemark.assets import exclusions
 from tidemark.pipelines.runner import RunOptions
-from tidemark.resources import recount, tables
+from tidemark.resources import tables
+from tidemark.resources.recount import recount
 from tidemark.resources.spark import amount
 
 EVERY_TYPE = """\

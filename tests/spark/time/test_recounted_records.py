@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from tests.pure.time.test_recounted_splits import RULES, SOURCE
 from tests.seeds import Dice
-from tidemark.resources import recount as recounts
+from tidemark.resources.recount import recount as recounts
 from tidemark.timeops.materialize import computed
 from tidemark.timeops.utc import us_of
 

@@ -78,10 +78,10 @@ def test_times_as_they_are_stored_are_those_that_spark_computes(spark: SparkSess
     found, asked = judged(spark, rows, rules, shelf), judged(spark, rows, rules, None)
     assert found.watermarks.behind.equals(asked.watermarks.behind)
     assert found.state.sort_by("_timeline").equals(asked.state.sort_by("_timeline"))
-    assert found.told is not None
-    assert asked.told is not None
-    assert {name: one.tolist() for name, one in found.told.items()} == {
-        n: one.tolist() for n, one in asked.told.items()
+    assert found.count_columns is not None
+    assert asked.count_columns is not None
+    assert {name: one.tolist() for name, one in found.count_columns.items()} == {
+        n: one.tolist() for n, one in asked.count_columns.items()
     }
 
 
