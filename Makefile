@@ -56,6 +56,7 @@ bench-long: setup ## measure what takes hours: lengths and cores, growth, questi
 	@$(BIN)/python -m benchmarks.joins
 	@$(BIN)/python -m benchmarks.backfills
 	@$(BIN)/python -m benchmarks.upkeep
+	@$(BIN)/python -m benchmarks.upkeep --long --batches 1000
 
 check: setup ## check format, style, types and import contracts
 	$(BIN)/ruff format --check .

@@ -14,6 +14,7 @@ from tidemark.assets.audit.counts import audit_counts
 from tidemark.assets.audit.files import audit_files
 from tidemark.assets.audit.findings import Finding
 from tidemark.assets.audit.log import audit_log, audit_releases
+from tidemark.assets.audit.payload import audit_payload
 from tidemark.assets.audit.verdicts import audit_verdicts
 from tidemark.assets.audit.windows import audit_windows
 from tidemark.assets.rebuild.plan import plan_to_spec
@@ -100,6 +101,8 @@ def _audit(workspace: Workspace, *, from_start: bool) -> Audit:
     findings.take(audit_counts(under, findings.is_readable))
     if findings.is_readable(tables.RAW_EVENTS):
         findings.take(audit_verdicts(under, bookmarks, findings.is_readable, findings.note))
+        if under.spec.outputs.ordered_events:
+            findings.take(audit_payload(under, findings.is_readable))
     else:
         findings.note(f"the log was not judged again: `{tables.RAW_EVENTS}` cannot be read, or its rows were changed")
     if _has_one_past(under, findings):

@@ -269,6 +269,11 @@ DAMAGES: Mapping[str, tuple[Damage, str, str]] = {
         "ordered_events",
         "`_timestamp` of 1 record is not as recounted",
     ),
+    "a payload is another": (
+        changed("held_events", with_column("id", first_changed(lambda name: name + "x"))),
+        "held_events",
+        "the payload of 1 event is not the one of the record in `raw_events`",
+    ),
     "release numbers have a gap": (
         changed("ordered_events", with_column("_release_seq", numbers_from(3))),
         "ordered_events",
