@@ -153,12 +153,9 @@ def old_rows(workspace: Workspace) -> Removal:
 
 def _why_not(workspace: Workspace, position: Position) -> str:
     """Return why nothing may be removed now, in a sentence; empty if it may."""
-    pending = workspace.batches.pending()
-    if pending is not None and pending.kind != "retention" and pending.is_left(workspace.clock.now()):
-        return (
-            f"batch {pending.batch_id} ({pending.kind}) is not committed: old rows are removed once it is, see "
-            "`tidemark status`"
-        )
+    pending = workspace.batches.pending("process")
+    if pending is not None and pending.is_left(workspace.clock.now()):  # an operator may accept it by its number
+        return f"batch {pending.batch_id} is not committed: old rows are removed once it is, see `tidemark status`"
     if position.clock_us is None:
         return ""
     ahead, allowed = instant_of(position.clock_us) - workspace.clock.now(), workspace.spec.alerts.far_ahead
@@ -246,7 +243,8 @@ def _of_results(workspace: Workspace, position: Position) -> Iterator[OldRows]:
         final: Filters = [("_is_final", "=", True), ("window_end", "<=", Instant(until_us))]
         yield _old_results(workspace, table, first, until_us, final)
         if window.history and workspace.lake.exists(history):
-            of_open_us = min(until_us, _first_open_us(workspace, table, until_us))
+            closed_us = (position.watermark_us or 0) - window.allowed_lateness_us  # `having` may hide open ones
+            of_open_us = min(until_us, closed_us, _first_open_us(workspace, table, until_us))
             closed: Filters = [("window_end", "<=", Instant(of_open_us))]
             yield _old_results(workspace, history, first, of_open_us, closed)
     for table in (tables.join_table(join.name) for join in workspace.spec.joins):

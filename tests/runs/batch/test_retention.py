@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.clock import FixedClock
-from tests.runs.running import Made, asked, begin_elsewhere, committed, rebuild, workspace_of, written
+from tests.runs.running import Made, asked, commit_dies, committed, rebuild, workspace_of, written
 from tidemark.assets.removal import old_rows
 from tidemark.resources.batches.plans import Counts
 
@@ -194,6 +194,7 @@ def test_who_needs_what_is_gone_is_told_so_and_others_go_on(both: tuple[Made, Ma
     assert audited(short) == []
 
 
+@pytest.mark.long
 def test_what_is_computed_again_is_whole_again_and_the_next_upkeep_removes_what_is_old(
     both: tuple[Made, Made], short: Made
 ) -> None:
@@ -220,10 +221,13 @@ def test_what_is_computed_again_is_whole_again_and_the_next_upkeep_removes_what_
     assert audited(short) == []
 
 
-def test_nothing_goes_while_a_batch_waits_or_the_clock_is_ahead(short: Made) -> None:
+@pytest.mark.long
+def test_nothing_goes_while_a_batch_waits_or_the_clock_is_ahead(short: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     made = pipeline(short[0].path.parent.parent, "short", RETENTION.replace("windows: 2 days", "windows: 1 day"))
-    workspace = workspace_of(made)
-    workspace.batches.release(begin_elsewhere(workspace), workspace.clock.now())
+    land(short[0].path.parent.parent, 6)
+    with monkeypatch.context() as patched:
+        commit_dies(patched, lambda plan: plan.kind == "process")
+        assert asked(made, "run").exit_code == 1
     assert "is not committed: old rows are removed once it is" in maintained(made)
     assert asked(made, "run").exit_code == 0
     at = START + timedelta(days=1)
@@ -249,6 +253,7 @@ retention: {ordered_events: 2 days, windows: 1 day}
 """
 
 
+@pytest.mark.long
 def test_answers_of_joins_and_rows_with_a_change_feed_go_and_each_timeline_keeps_its_numbers(
     spark: SparkSession, tmp_path: Path
 ) -> None:
