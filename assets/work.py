@@ -66,7 +66,7 @@ def work_of_run(workspace: Workspace, waiting: Waiting) -> Work:
     files = [IngestInput.of(commit.plan).files.values() for commit in read]
     sizes = [sum(int(file[2]) for of_source in of_commit for file in of_source) for of_commit in files]
     records = [commit.counts.records for commit in read]
-    by_size = [(n, _seconds(commit)) for n, commit in zip(sizes, read, strict=True)]
+    by_size = [(n, commit.took.total_seconds()) for n, commit in zip(sizes, read, strict=True)]
     fresh = 0 if not size else round(size * sum(records) / sum(sizes)) if sum(sizes) else None
     left = workspace.progress.log_end() - workspace.progress.processed_end() if workspace.exists else 0
     reading, judging = Pace.of(by_size), _pace_of_records(workspace)
@@ -86,12 +86,9 @@ def work_of_rebuild(workspace: Workspace) -> Work:
 
 
 def _pace_of_records(workspace: Workspace) -> Pace | None:
-    return Pace.of([(records_in(commit.plan), _seconds(commit)) for commit in _newest(workspace, "process")])
+    judged = _newest(workspace, "process")
+    return Pace.of([(records_in(commit.plan), commit.took.total_seconds()) for commit in judged])
 
 
 def _newest(workspace: Workspace, kind: Kind) -> list[Commit]:
     return workspace.batches.history(kind)[-_MOST_BATCHES:] if workspace.exists else []
-
-
-def _seconds(commit: Commit) -> float:
-    return (commit.committed_at - commit.plan.planned_at).total_seconds()

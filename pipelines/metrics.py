@@ -101,10 +101,6 @@ def _watermark(status: Status, _: Workspace) -> list[Value]:
     return _one(None if us is None else us / 1e6)
 
 
-def _seconds_of(commit: Commit) -> float:
-    return (commit.committed_at - commit.plan.planned_at).total_seconds()
-
-
 MEASURES = (
     Measure("records", "Records in the log", lambda state, _: _one(state.records), grows=True),
     Measure(
@@ -130,7 +126,7 @@ MEASURES = (
             None if state.last is None else looked.clock.since(us_of(state.last.committed_at)).total_seconds()
         ),
     ),
-    Measure("last_batch_seconds", "How long that batch took", _commit(_seconds_of)),
+    Measure("last_batch_seconds", "How long that batch took", _commit(lambda commit: commit.took.total_seconds())),
     Measure("last_batch_records", "Records that it judged", _commit(lambda commit: records_in(commit.plan))),
     Measure(
         "at_work", "1 while a process works on a batch, else 0", lambda state, _: _one(int(state.at_work is not None))

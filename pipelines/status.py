@@ -125,7 +125,7 @@ class Status:
                 "kind": last.plan.kind,
                 "committed_at": last.committed_at.isoformat(),
                 "records": (last.plan.end_seq or 0) - last.plan.first_seq,
-                "seconds": (last.committed_at - last.plan.planned_at).total_seconds(),
+                "seconds": last.took.total_seconds(),
                 "accepted_because": last.reason,
             },
             "at_work": plan

@@ -78,12 +78,14 @@ def daemon(home: Path, specs: Path, warehouse: Place) -> Iterator[subprocess.Pop
 
 
 @contextmanager
-def warm_spark(home: Path, folder: Path, *options: str, port: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
+def warm_spark(
+    home: Path, folder: Path, *options: str, port: int | None = None, patience_s: float = PATIENCE_S
+) -> Iterator[subprocess.Popen[bytes]]:
     """Yield `tidemark serve`, ready; what it says is in `serve.log` in the folder."""
     command = [sys.executable, "-m", "tidemark.pipelines.cli", "serve", "--port", str(port or free_port()), *options]
     log = folder / "serve.log"
     with process(command, {"DAGSTER_HOME": str(home)}, log) as server:
-        wait_until(lambda: "ready" in log.read_text() or server.poll() is not None, log)
+        wait_until(lambda: "ready" in log.read_text() or server.poll() is not None, log, patience_s)
         yield server
 
 

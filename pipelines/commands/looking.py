@@ -187,7 +187,7 @@ def _last_batch(state: "Status") -> str:
 
     assert state.last is not None  # the caller has looked
     plan, at = state.last.plan, state.last.committed_at
-    took = f"in {(at - plan.planned_at).total_seconds():.0f} s"
+    took = f"in {state.last.took.total_seconds():.0f} s"
     what = plural(records_in(plan), "record") if plan.kind == "process" else plan.kind
     why = "accepted although a check failed: " if plan.kind == "process" else ""
     reason = f", {why}{state.last.reason}" if state.last.reason is not None else ""

@@ -267,7 +267,7 @@ class BatchLine:
     @property
     def took_us(self) -> int:
         """How long it took from its plan to its commit, microseconds."""
-        return round((self.commit.committed_at - self.commit.plan.planned_at).total_seconds() * 1e6)
+        return round(self.commit.took.total_seconds() * 1e6)
 
 
 def batches(state: State, most: int) -> list[BatchLine]:

@@ -395,6 +395,11 @@ class Commit:
         """Number of the batch."""
         return self.plan.batch_id
 
+    @property
+    def took(self) -> timedelta:
+        """The time from its plan to its commit; nothing if the clock of the machine was set back meanwhile."""
+        return max(self.committed_at - self.plan.planned_at, timedelta(0))
+
 
 @dataclass(frozen=True)
 class BatchEvent:

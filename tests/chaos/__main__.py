@@ -6,6 +6,7 @@ Here: the command, the rounds, the line of each. Not here: what a round does (ac
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from pathlib import Path
 import click
 
 from tests.chaos import acts
-from tests.chaos.commands import Command, Home, Servers
+from tests.chaos.commands import Command, Home, Servers, kill_all_commands
 from tests.chaos.pipelines import SPECS, TWINS, Pipeline
 from tests.chaos.readers import Reader
 from tests.chaos.verdicts import FaultError, assert_as_judged_again, assert_as_undisturbed, assert_sound, done
@@ -47,6 +48,8 @@ def main(*, seed: int | None, kills: int, minutes: float | None, first: int, fol
     """
     if seed is None:
         seed = random.SystemRandom().getrandbits(32)
+    for stop in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(stop, lambda number, _frame: sys.exit(128 + number))  # all that was started ends with it
     _enter_namespace(["--seed", str(seed), *_without_seed(sys.argv[1:])])
     place = folder or Path(tempfile.mkdtemp(prefix="tidemark-chaos-"))
     place.mkdir(parents=True, exist_ok=True)
@@ -118,6 +121,7 @@ def _world(folder: Path, seed: int) -> Iterator[World]:
         stack.callback(_keep, disk)
         servers = Servers(home)
         stack.callback(servers.stop_all)
+        stack.callback(kill_all_commands)
         home.dagster.mkdir()
         pipelines = {name: Pipeline(name, folder, f"{seed}") for name in SPECS}
         for pipeline in pipelines.values():

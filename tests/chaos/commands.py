@@ -79,6 +79,9 @@ class Home:
         return self.disk / "home"
 
 
+_STARTED: list[int] = []
+
+
 class Command:
     """A command at work."""
 
@@ -112,6 +115,7 @@ class Command:
         self._process: BaseProcess = PROCESSES.Process(target=_work, args=(self.words, self.said, environment, jump))
         self._began = time.monotonic()
         self._process.start()
+        _STARTED.append(self._process.pid or 0)
 
     @property
     def text(self) -> str:
@@ -215,6 +219,13 @@ def kill(session: int, victim: Victim) -> bool:
     return bool(hit)
 
 
+def kill_all_commands() -> None:
+    """Kill all that is left of commands."""
+    for session in _STARTED:
+        kill(session, "group")
+    _STARTED.clear()
+
+
 class Servers:
     """The warm Spark and Dagster's daemon, each there or not."""
 
@@ -231,7 +242,7 @@ class Servers:
         stack = self._stacks[name] = ExitStack()
         home = self._home
         if name == "serve":
-            server = stack.enter_context(warm_spark(home.dagster, home.folder))
+            server = stack.enter_context(warm_spark(home.dagster, home.folder, patience_s=LONGEST_S))
             if server.poll() is not None:
                 raise RuntimeError(f"`tidemark serve` ended: {(home.folder / 'serve.log').read_text()}")
         else:

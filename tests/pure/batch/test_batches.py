@@ -268,6 +268,12 @@ def test_a_batch_is_free_also_if_the_clock_was_set_back_before_it_was_released(l
     planned(log, owner=replace(ME, id="the next run of the same process"), now=NOON - timedelta(days=1))
 
 
+def test_a_batch_took_no_time_if_the_clock_was_set_back_before_its_commit(log: BatchLog) -> None:
+    for later, took in ((timedelta(seconds=9), timedelta(seconds=9)), (-timedelta(days=1), timedelta(0))):
+        plan = planned(log, now=NOON)
+        assert log.commit(plan, {}, {}, NOON + later).took == took
+
+
 def test_a_released_batch_is_taken_over_at_once_and_no_committed_one_is_released(lake: Lake, log: BatchLog) -> None:
     plan = planned(log, owner=ELSEWHERE)
     log.release(plan, NOON)
