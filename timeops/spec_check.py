@@ -98,8 +98,8 @@ def expression_problems(
         events = of_events if window.input is None else results[window.input]
         of_window: Path = ("windows", places[window.name])
         if window.gap_by is not None:  # the clock asks for it before the event has a place on its timeline
-            known = [*map(quoted, events.columns)] if window.input is not None else _in_both(of_events, log)
-            check.gap(events.select(*known), Place((*of_window, "gap"), window.gap_by, length_problem))
+            columns = [*map(quoted, events.columns)] if window.input is not None else _in_both(of_events, log)
+            check.gap(events.select(*columns), Place((*of_window, "gap"), window.gap_by, length_problem))
         results[window.name] = check.window(events, window, of_window)
     return check.problems
 

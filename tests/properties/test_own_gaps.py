@@ -126,7 +126,7 @@ def test_of_two_events_the_gap_of_the_earlier_one_decides_whether_they_meet(spar
 
 @pytest.mark.long
 def test_results_that_say_their_gap_give_the_oracles_sessions(spark: SparkSession, dice: Dice) -> None:
-    """A result keeps its session open for 4 us an event; of results of one time the longest gap counts."""
+    """Results keep their session open for 4 us an event; of results of one time the longest gap counts."""
     logs = near(generate(dice.seed(330), CASES))
     time, windows = TimeSpec(timestamp_by="e", over=("case",), **DROP), (TENS, RUNS)
     for parts in (WHOLE, CUT):

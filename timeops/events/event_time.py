@@ -178,7 +178,7 @@ def gap_us(columns: Columns, window: WindowSpec) -> str:
     `max_gap`, or the expression fails on it.
 
     Raises:
-        SpecError: The expression does not fit the columns, or its type is no length of time.
+        SpecError: The expression does not fit the columns, or is of another type.
     """
     if window.gap_by is None:
         return f"{window.gap_us}L"

@@ -74,7 +74,7 @@ def _fails(columns: Columns, window: WindowSpec) -> str | None:
 def unfit(columns: Columns, window: WindowSpec) -> str | None:
     """Return SQL of a BOOLEAN, never null: the event passes the filter, and fails where the window evaluates it.
 
-    That is an aggregate, the order, or a gap that is no length up to `max_gap`. It is a dead letter of the window,
+    That is an aggregate, the order, or a gap that is not a length up to `max_gap`. It is a dead letter of the window,
     whichever window of the definition it would be in, and is in none of them. None where nothing can fail.
     """
     fails = _fails(columns, window)
