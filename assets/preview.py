@@ -244,7 +244,7 @@ def _compared(
         after: The rows that it would have.
         key_columns: The columns that name a row.
         start: The instant by which changed rows are counted, of rows aliased `b` and `a`.
-        measures: The columns of which the first number says how far a row differs.
+        measures: Columns; the first one that is a number says how far a row differs.
     """
     both, there, would = side_by_side(before, after, key_columns)
     values = [value for value in values_of(before, after, key_columns) if value != _IS_OPEN]

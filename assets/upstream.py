@@ -1,4 +1,4 @@
-"""The assets upstream of a pipeline in Dagster: what its sources read, and tables that are no streams of its joins.
+"""The assets upstream of a pipeline in Dagster: what its sources read, and the tables on the right side of its joins.
 
 Here: the key and the description of a place, one for each place, and which place is a table that a
 pipeline writes. Not here: the pipeline's own assets (asset_specs.py), reading (resources/sources/).

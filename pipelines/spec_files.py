@@ -57,10 +57,10 @@ def read_spec(path: Path, overrides: Sequence[str] = ()) -> SpecFile:
     """
     text = read_text(path, "the spec", remedy="check the path; `tidemark schema` shows what a spec looks like")
     spec = parse_spec(text, file=str(path), overrides=overrides)
-    if there := _columns_of_tables(spec, path):
-        spec = spec.with_columns_of_tables(there)
+    if columns := _columns_of_tables(spec, path):
+        spec = spec.with_columns_of_tables(columns)
     file = SpecFile(spec, path.resolve(), path.absolute(), text, name_with(str(path), overrides))
-    problems = spec.problems_of_tables() if there else []
+    problems = spec.problems_of_tables() if columns else []
     problems += [
         replace(problem, at=("sources", number, *problem.at))
         for number, source in enumerate(spec.sources)

@@ -83,20 +83,18 @@ def right_rows_table(name: str) -> str:
 
 def names_in_right_rows(names: Iterable[str]) -> tuple[str, str]:
     """Return the columns of the instant and of the version in `right_rows_table`, next to some of the table."""
-    taken = [*names]
-    return free_name("_valid_from", taken), free_name("_version", taken)
+    columns = [*names]
+    return free_name("_valid_from", columns), free_name("_version", columns)
 
 
 def columns_of_right_rows(columns: Mapping[str, str]) -> dict[str, str]:
     """Return the columns of the table itself among all that `right_rows_table` has, with their types."""
-    own = [name for name in columns if name != "_batch_id"]
+    names = [name for name in columns if name != "_batch_id"]
     for position in (0, 1):
         # The table may have a column of that name; the one that was added came after it.
-        added = [
-            name for name in own if names_in_right_rows(other for other in own if other != name)[position] == name
-        ]
-        own = [name for name in own if name not in added[-1:]]
-    return {name: columns[name] for name in own}
+        free = [name for name in names if names_in_right_rows(n for n in names if n != name)[position] == name]
+        names = [name for name in names if name not in free[-1:]]
+    return {name: columns[name] for name in names}
 
 
 def seen_groups_table(name: str) -> str:

@@ -171,8 +171,8 @@ class Workspace:
         table = tables.right_rows_table(join.name)
         for place in (self, self.log_of):
             if place is not None and place.batches.base_versions([table])[table]:
-                kept = tables.columns_of_right_rows(place.lake.columns(table))
-                return ", ".join(f"{quoted(name)} {kind}" for name, kind in kept.items())
+                columns = tables.columns_of_right_rows(place.lake.columns(table))
+                return ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
         if join.right.ddl is not None:
             return join.right.ddl
         from tidemark.resources.sources.reference import ReferenceTable  # noqa: PLC0415 - PySpark takes a second

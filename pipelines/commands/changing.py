@@ -168,7 +168,7 @@ def _show_differences(found: "SpecPlan") -> None:
     assert found.differs is not None  # the caller has looked
     letters = {reason: pair for reason, pair in found.differs.letters.items() if pair[0] != pair[1]}
     parts = (("windows", found.differs.windows), ("joins", found.differs.joins))
-    changed = [(folder, one) for folder, rows in parts for one in rows if one.changed or one.reopened]
+    changed = [(folder, rows) for folder, tables in parts for rows in tables if rows.changed or rows.reopened]
     put("\nIf the whole log were judged by this spec:")
     if not letters and not changed:
         of_join = " or a join" if found.differs.joins else ""
@@ -179,16 +179,16 @@ def _show_differences(found: "SpecPlan") -> None:
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
     for reason, (before, after) in sorted(letters.items(), key=lambda one: -abs(one[1][0] - one[1][1])):
         table.add_row(Text(f"dead letters {reason}"), f"{before:,}", f"{after:,}", "", "", "")
-    for folder, one in changed:
-        numbers = (one.before, one.after, one.new, one.gone, one.other)
-        table.add_row(Text(f"rows of {folder}/{one.name}"), *[f"{number:,}" for number in numbers])
+    for folder, rows in changed:
+        numbers = (rows.before, rows.after, rows.new, rows.gone, rows.other)
+        table.add_row(Text(f"rows of {folder}/{rows.name}"), *[f"{number:,}" for number in numbers])
     console().print(table)
-    for folder, one in changed:
-        put(f"  {one.name}: {_most(one, 'window' if folder == 'windows' else 'hour')}")
-        if one.reopened:
-            were = "was published and would be" if one.reopened == 1 else "were published and would be"
+    for folder, rows in changed:
+        put(f"  {rows.name}: {_most(rows, 'window' if folder == 'windows' else 'hour')}")
+        if rows.reopened:
+            were = "was published and would be" if rows.reopened == 1 else "were published and would be"
             until = "the window closes" if folder == "windows" else "the event closes"
-            put(f"  {one.name}: {plural(one.reopened, 'row')} {were} taken back until {until}")
+            put(f"  {rows.name}: {plural(rows.reopened, 'row')} {were} taken back until {until}")
 
 
 def _show_corrected(found: "SpecPlan") -> None:
@@ -200,10 +200,10 @@ def _show_corrected(found: "SpecPlan") -> None:
             put(line)
 
 
-def _most(one: "TableRows", of: str) -> str:
+def _most(rows: "TableRows", stretch: str) -> str:
     """Return the windows, or the hours of a join, with the most rows that would change, in words."""
-    shown = list(one.largest.items())[:3]
-    return "most in " + ", ".join(f"the {of} of {start} UTC ({count:,})" for start, count in shown)
+    shown = list(rows.largest.items())[:3]
+    return "most in " + ", ".join(f"the {stretch} of {start} UTC ({count:,})" for start, count in shown)
 
 
 def _what_to_do(file: "SpecFile", found: "SpecPlan") -> "Iterator[str]":

@@ -136,7 +136,7 @@ class ReferenceTable:
 
     @property
     def _wanted(self) -> str:
-        """What the table must have, in words."""
+        """The columns that the table must have, in words."""
         of_first = "the columns that the table had when the first batch had it"
         return of_first if self.join.right.takes_all_columns else "the columns of `right.schema`"
 
@@ -164,9 +164,9 @@ def columns_there(spec: Spec, base: Path) -> Mapping[str, str]:
         spec: The spec.
         base: The folder of the spec file.
     """
-    there = {}
+    columns = {}
     for join in spec.joins:
         if join.right.takes_all_columns:
             with suppress(InputError):
-                there[join.name] = ReferenceTable(join, base).columns()
-    return there
+                columns[join.name] = ReferenceTable(join, base).columns()
+    return columns

@@ -21,6 +21,18 @@ from tidemark.timeops.spec import Spec, TimeSpec
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 START = datetime(2026, 1, 1, 23, 50, tzinfo=UTC)  # windows fall on two days
 
+ASKS_AND_BIDS = """\
+sources:
+  - {name: asks, kind: files, path: asks/*.jsonl, format: json, arrival_time: got, settle: 0 s,
+     schema: "id STRING, at STRING, got STRING, k STRING, v INT"}
+  - {name: bids, kind: files, path: bids/*.jsonl, format: json, arrival_time: got, settle: 0 s,
+     schema: "id STRING, at STRING, got STRING, k STRING, v INT"}
+time:
+  timestamp_by: at
+  unit: millisecond
+  out_of_orderness: 5 s
+"""
+"""Two sources for joins, and the time of both; more keys of `time` may follow."""
 LINES = """\
 sources:
   - name: lines

@@ -76,12 +76,12 @@ class RightSide(SpecModel):
 
     @property
     def takes_all_columns(self) -> bool:
-        """True if the side is a table of which `schema` does not say what is read."""
+        """True if the side is a table and `schema` does not say which of its columns are read."""
         return self.table is not None and self.columns is None
 
     @property
     def ddl(self) -> str | None:
-        """The columns of a table as Spark DDL; None as long as neither `schema` nor the table has been asked."""
+        """The columns of a table as Spark DDL; None without `schema` as long as the table was not looked at."""
         return self.columns or self._there
 
     @property

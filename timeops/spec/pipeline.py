@@ -436,14 +436,14 @@ class Spec(SpecModel):
             has_schedule="schedule" in keys,
         )
 
-    def with_columns_of_tables(self, there: Mapping[str, str]) -> "Spec":
+    def with_columns_of_tables(self, columns: Mapping[str, str]) -> "Spec":
         """Return the spec with the columns, as Spark DDL, of tables on the right side of joins, by the join.
 
         Where `schema` has them these count. What is wrong with the spec then, `problems_of_tables` says.
         """
         joins = [
-            join.model_copy(update={"right": join.right.with_columns_there(there[join.name])})
-            if join.right.takes_all_columns and join.name in there
+            join.model_copy(update={"right": join.right.with_columns_there(columns[join.name])})
+            if join.right.takes_all_columns and join.name in columns
             else join
             for join in self.joins
         ]

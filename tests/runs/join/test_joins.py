@@ -16,7 +16,7 @@ from tests.oracle.joins import joined
 from tests.oracle.model import Control, Record
 from tests.oracle.outcome import Outcome
 from tests.properties.logs import interval_join_of, join_of
-from tests.runs.landing import START, expected, land, log_items, table, us
+from tests.runs.landing import ASKS_AND_BIDS, START, expected, land, log_items, table, us
 from tests.runs.running import FLUSH, Made, asked, command, go, written
 from tidemark.pipelines.runner import RunOptions
 from tidemark.resources.batches.plans import Counts
@@ -24,17 +24,9 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops.durations import parse_duration
 from tidemark.timeops.spec import JoinSpec
 
-SPEC = """\
-name: joining
-sources:
-  - {name: asks, kind: files, path: asks/*.jsonl, format: json, arrival_time: got, settle: 0 s,
-     schema: "id STRING, at STRING, got STRING, k STRING, v INT"}
-  - {name: bids, kind: files, path: bids/*.jsonl, format: json, arrival_time: got, settle: 0 s,
-     schema: "id STRING, at STRING, got STRING, k STRING, v INT"}
-time:
-  timestamp_by: at
-  unit: millisecond
-  out_of_orderness: 5 s
+SPEC = (
+    f"name: joining\n{ASKS_AND_BIDS}"
+    """\
   out_of_order: keep
 joins:
   - {name: priced, kind: as_of, left: {source: asks}, right: {source: bids}, on: [k], within: 1 minute, how: left,
@@ -48,6 +40,7 @@ joins:
 windows:
   - {name: minutes, kind: tumbling, size: 1 minute, aggregates: {n: count(*)}}
 """
+)
 
 DROPS = SPEC[: SPEC.index("  - {name: following")].replace("within: 1 minute", "within: 4 s")
 DROPS = DROPS.replace("out_of_orderness: 5 s", "out_of_orderness: 1 s\n  late: {tolerance: 20 s, policy: drop}")

@@ -13,22 +13,14 @@ from pyspark.sql import SparkSession
 import tidemark as tm
 from tests.runs.batch.test_audits import audited, first_changed, with_column
 from tests.runs.batch.test_audits import changed as with_changed
-from tests.runs.landing import START, land, table
+from tests.runs.landing import ASKS_AND_BIDS, START, land, table
 from tests.runs.running import FLUSH, Made, asked, backfill, changed, committed, go, rebuild, written
 from tidemark.assets import replay
 from tidemark.pipelines.runner import RunOptions
 
-SPEC = """\
-name: paying
-sources:
-  - {name: asks, kind: files, path: asks/*.jsonl, format: json, arrival_time: got, settle: 0 s,
-     schema: "id STRING, at STRING, got STRING, k STRING, v INT"}
-  - {name: bids, kind: files, path: bids/*.jsonl, format: json, arrival_time: got, settle: 0 s,
-     schema: "id STRING, at STRING, got STRING, k STRING, v INT"}
-time:
-  timestamp_by: at
-  unit: millisecond
-  out_of_orderness: 5 s
+SPEC = (
+    f"name: paying\n{ASKS_AND_BIDS}"
+    """\
 joins:
   - {name: priced, kind: as_of, left: {source: asks}, right: {source: bids}, on: [k], within: 10 s, how: left,
      direction: forward}
@@ -44,6 +36,7 @@ windows:
   - {name: events, kind: tumbling, size: 1 minute, aggregates: {n: count(*)}}
 partitions: {start: 2026-01-01}
 """
+)
 
 
 @pytest.mark.long
