@@ -401,7 +401,7 @@ def _refused(by_all_rules: DataFrame, find: Some | None, watermarks: Watermarks,
 
 
 def _behind(watermarks: Watermarks) -> pa.Table | None:
-    """Return the watermarks that records meet which are behind them; None without a log."""
+    """Return the watermark that each record below it meets, by `_arrival_seq`; None without a log."""
     return watermarks.behind.rename_columns(_MET) if watermarks.logs else None
 
 

@@ -245,7 +245,10 @@ def _judge(
     silences: Array,
     below_us: Array,
 ) -> tuple[int, int]:
-    """Run the loop; return how many rows of `out_of_order` and of `rises` it wrote."""
+    """Run the loop; return how many rows of `out_of_order` and of `rises` it wrote.
+
+    The arrays come one by one: of a tuple of them, each call of compiled code would count the references.
+    """
     timelines, splits, rules, log = state.timelines, state.splits, state.rules[0], state.log[0]
     n_late, n_rises = 0, 0
     for i in range(len(clock)):
