@@ -50,7 +50,7 @@ class BatchWriter:
 
     @property
     def amount(self) -> Amount:
-        """How many records it has; where it judges none, nothing says how many rows it writes."""
+        """How many records it has; if it judges none, the number of rows to write is unknown."""
         return Amount(records_in(self.plan)) if self.plan.kind == "process" else ANY
 
     @property

@@ -196,19 +196,19 @@ def pairs_in(runs: Sequence[Sequence[int]]) -> tuple[Numbers, Numbers]:
     return np.concatenate([no_numbers(), *places]), np.concatenate([no_numbers(), *records])
 
 
-def as_it_is(workspace: Workspace, out: Excluded, first_seq: int, end_seq: int) -> DataFrame:
+def as_it_is(workspace: Workspace, changes: Excluded, first_seq: int, end_seq: int) -> DataFrame:
     """Return the records of a part of the log as it is with some changes."""
     records = _stored(workspace, first_seq, end_seq)
-    gone = out.between(first_seq, end_seq)
-    begin, end = np.searchsorted(out.places, [first_seq, end_seq])
-    places, there = out.places[begin:end], out.records[begin:end]
+    excluded_seqs = changes.between(first_seq, end_seq)
+    begin, end = np.searchsorted(changes.places, [first_seq, end_seq])
+    places, replacement_seqs = changes.places[begin:end], changes.records[begin:end]
     if len(places):
-        moved = pa.table({c.SEQ: places, _RECORD: there})
+        moved = pa.table({c.SEQ: places, _RECORD: replacement_seqs})
         of_places = records.select(*_OF_PLACE).join(to_join(workspace.spark, moved), c.SEQ)
-        others = _stored(workspace, int(there.min()), int(there.max()) + 1)
-        taken = others.withColumnRenamed(c.SEQ, _RECORD).drop(c.ARRIVAL, c.CLOCK).join(of_places, _RECORD)
-        records = without(workspace, records, places).unionByName(taken.select(*map(quoted, records.columns)))
-    return without(workspace, records, gone)
+        others = _stored(workspace, int(replacement_seqs.min()), int(replacement_seqs.max()) + 1)
+        replacements = others.withColumnRenamed(c.SEQ, _RECORD).drop(c.ARRIVAL, c.CLOCK).join(of_places, _RECORD)
+        records = without(workspace, records, places).unionByName(replacements.select(*map(quoted, records.columns)))
+    return without(workspace, records, excluded_seqs)
 
 
 def _stored(workspace: Workspace, first_seq: int, end_seq: int) -> DataFrame:

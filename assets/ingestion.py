@@ -57,7 +57,7 @@ class Ingested:
     """The result of one ingestion.
 
     Attributes:
-        found: All that the sources had.
+        input_seen: All that the sources had.
         records: Records added to the log.
         before_start: Records that arrived before what `time.start_at` asks for, and were left out.
         files: Files read.
@@ -67,7 +67,7 @@ class Ingested:
         corrections: A sentence for each version of a table that has corrected records of the log.
     """
 
-    found: Waiting
+    input_seen: Waiting
     records: int = 0
     before_start: int = 0
     files: int = 0
@@ -77,10 +77,10 @@ class Ingested:
     corrections: tuple[str, ...] = ()
 
     def then(self, more: "Ingested") -> "Ingested":
-        """Return what both this one and one after it did."""
-        names = [field.name for field in fields(self) if field.name != "found"]
+        """Return the sum of this ingestion and the next."""
+        names = [field.name for field in fields(self) if field.name != "input_seen"]
         both: dict[str, Any] = {name: getattr(self, name) + getattr(more, name) for name in names}
-        return Ingested(more.found, **both)
+        return Ingested(more.input_seen, **both)
 
 
 def ingest(workspace: Workspace, run_id: str, *, reread: bool = False, end_of_input: str | None = None) -> Ingested:
@@ -90,15 +90,15 @@ def ingest(workspace: Workspace, run_id: str, *, reread: bool = False, end_of_in
         InputError: A source cannot be read as the spec says; nothing was written.
         BusyError: Another run is at work.
     """
-    # The batch is begun on what the look saw: if another run has read the same input meanwhile, this one is refused.
+    # The batch is based on this view of the sources: if another run has read the same input since, it is refused.
     with workspace.batches.as_of_now():
-        waiting, is_new = waiting_input(workspace, reread=reread, end_of_input=end_of_input), False
-        while waiting.has_news or is_new:
+        waiting, has_unfit_files = waiting_input(workspace, reread=reread, end_of_input=end_of_input), False
+        while waiting.has_news or has_unfit_files:
             try:
                 return _ingest(workspace, run_id, waiting)
             except UnfitFilesError as error:
                 waiting = waiting.without_unfit(workspace.spec, error.errors)
-                is_new = True  # to remember they are bad
+                has_unfit_files = True  # to remember they are bad
                 what = "files or versions" if workspace.spec.reads_tables else "files"
                 workspace.tell(f"{len(error.errors)} of the {what} cannot be read: continuing without them")
         return Ingested(waiting)
@@ -110,7 +110,7 @@ def _ingest(workspace: Workspace, run_id: str, waiting: Waiting) -> Ingested:
     Raises:
         UnfitFilesError: Some of the files, or versions, cannot be read; nothing was written.
     """
-    workspace.tell(f"reading {_what(waiting)}")
+    workspace.tell(f"reading {_input_in_words(waiting)}")
     last = workspace.batches.last_commit()
     seqs = (workspace.progress.log_end(), None)
     plan = begin(workspace, run_id, "ingest", _input_of(workspace, waiting).to_json(), after=last, seqs=seqs)
@@ -123,15 +123,17 @@ def _ingest(workspace: Workspace, run_id: str, waiting: Waiting) -> Ingested:
         with _naming_bad_files(workspace, waiting), reading as place:
             read = _read_sources(workspace, waiting, payload, place)
             log = _write_log(workspace, plan, waiting, read)
-        rows, taken = len(log), log.taken()
+        rows, replacements = len(log), log.replacements()
         before_start, clocks = len(log.records) - rows, _clocks(workspace, plan, log)
         write_states(workspace, plan, read.states)
-        items = [item_of(workspace, correction, taken, plan.first_seq + rows) for correction in read.corrections]
+        items = [
+            item_of(workspace, correction, replacements, plan.first_seq + rows) for correction in read.corrections
+        ]
         items += _future_arrivals(log)
         if items:
             write_items(workspace, plan, items)
         n = waiting.counts
-        others = {"versions": n["version"], "offsets": n["offset"], "taken": len(taken)}
+        others = {"versions": n["version"], "offsets": n["offset"], "taken": len(replacements)}
         some = {name: count for name, count in others.items() if count}
         counts = {"records": rows, "files": n["file"], **some, "before_start": before_start, **clocks}
         versions = workspace.outputs(plan)
@@ -165,7 +167,7 @@ def _input_of(workspace: Workspace, waiting: Waiting) -> IngestInput:
     )
 
 
-def _what(waiting: Waiting) -> str:
+def _input_in_words(waiting: Waiting) -> str:
     parts = [f"{n:,} {what}{'' if n == 1 else 's'}" for what, n in waiting.counts.items() if n]
     return " and ".join(parts) or "nothing new: only noting what the sources have"
 
@@ -406,9 +408,9 @@ def _last_arrivals(workspace: Workspace, plan: Plan, log: NumberedLog) -> dict[s
     """
     if not all(source.follows_wall_clock for source in workspace.spec.sources):
         return {}
-    came, counts = log.last_arrivals(), dict[str, int]()
+    arrivals, counts = log.last_arrivals(), dict[str, int]()
     for name, before in workspace.progress.last_arrivals().items():
-        arrival_us = came.get(name)
+        arrival_us = arrivals.get(name)
         last = before if arrival_us is None else LastArrival(arrival_us, us_of(plan.planned_at))
         if last is not None:
             counts |= {f"{LAST_ARRIVAL}.{name}": last.arrival_us, f"{LAST_SEEN}.{name}": last.seen_us}
@@ -424,18 +426,18 @@ def _with_arrival(read: SourceRead, source: Source, time_zone: str) -> DataFrame
     timed = _own_arrival(read, source, time_zone)
     if PLACE not in read.records.columns:
         return timed
-    # A record that takes a place takes its arrival too: it does not move the clock, nor become late by coming later.
+    # A record that takes a place takes its arrival too: a correction neither moves the clock nor counts as late.
     arrival = F.when(F.col(PLACE).isNull(), F.col(ARRIVAL_US)).otherwise(F.col(PLACE_ARRIVAL))
     return timed.withColumn(ARRIVAL_US, arrival)
 
 
 def _own_arrival(read: SourceRead, source: Source, time_zone: str) -> DataFrame:
     if source.arrival_time is None:
-        came = c.to_us("_modified")
-        is_told = came.between(c.MIN_US, c.MAX_US)
+        modified_us = c.to_us("_modified")
+        is_in_range = modified_us.between(c.MIN_US, c.MAX_US)
         if read.untimed:
-            is_told &= ~F.substring_index(c.FILE, "/", 1).isin(*read.untimed)
-        return read.records.withColumn(ARRIVAL_US, F.when(is_told, came))
+            is_in_range &= ~F.substring_index(c.FILE, "/", 1).isin(*read.untimed)
+        return read.records.withColumn(ARRIVAL_US, F.when(is_in_range, modified_us))
     where = f"sources[{source.name}].arrival_time"
     timed = with_instant(read.records, source.arrival_time, time_zone, where=where)
     return timed.withColumn(ARRIVAL_US, F.when(F.col(c.MALFORMED).isNull(), F.col(US))).drop(US, FAILED, BAD)

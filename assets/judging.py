@@ -108,7 +108,14 @@ def clock_of_tick(workspace: Workspace) -> int | None:
         return None
     now_us = us_of(workspace.clock.now())  # before the look, so that a file that comes later is after the tick
     waiting = waiting_input(workspace)
-    if waiting.is_ready or waiting.waiting or waiting.notes or waiting.left or waiting.errors or not workspace.exists:
+    if (
+        waiting.is_ready
+        or waiting.settling_files
+        or waiting.notes
+        or waiting.left
+        or waiting.errors
+        or not workspace.exists
+    ):
         return None
     last_arrivals = workspace.progress.last_arrivals().values()
     estimate_us, reached_us = estimated_clock(last_arrivals, now_us), workspace.progress.log_clock_us()

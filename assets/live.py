@@ -165,50 +165,50 @@ def _raw_events(stage: Decorate, file: SpecFile, run: LiveRun) -> dg.AssetsDefin
             show_days_first(context.instance, workspace)
             keep_names(workspace)  # of a commit that a dead run left; if they cannot be kept, nothing is begun
         _settle(context, workspace)  # what a dead run has left: nothing is read before
-        done = _read(context, workspace, tidemark_batch)
-        more = done
-        while done is not None and more is not None and _may_settle_later(workspace):
-            more = _read(context, workspace, tidemark_batch)
-            done = done if more is None else done.then(more)
+        ingested = _read(context, workspace, tidemark_batch)
+        next_ingested = ingested
+        while ingested is not None and next_ingested is not None and _may_settle_later(workspace):
+            next_ingested = _read(context, workspace, tidemark_batch)
+            ingested = ingested if next_ingested is None else ingested.then(next_ingested)
         _settle(context, workspace)
         if tidemark_batch.live and (why := why_never(spec)):
             context.log.info("live has no effect: %s", why)
-        yield held_back_result(file, done.found.held_back if done else held_back_now(workspace))
-        read = done or Ingested(Waiting())
-        found = read.found
-        if not (read.records or found.copies or read.corrections) and _next(workspace, tidemark_batch).is_empty:
+        yield held_back_result(file, ingested.input_seen.held_back if ingested else held_back_now(workspace))
+        read = ingested or Ingested(Waiting())
+        input_seen = read.input_seen
+        if not (read.records or input_seen.copies or read.corrections) and _next(workspace, tidemark_batch).is_empty:
             context.log.info("nothing new")
             return
         numbers = {
             "new_records": read.records,
-            **({"before_start_at": read.before_start} if done and spec.time.start_at else {}),
+            **({"before_start_at": read.before_start} if ingested and spec.time.start_at else {}),
             "files_read": read.files,
             **({"versions_read": read.versions} if spec.reads_tables else {}),
             **({"offsets_read": read.offsets} if spec.reads_kafka else {}),
-            "files_waiting": len(found.waiting),
-            **({"files_ahead": found.ahead} if done and spec.is_aligned else {}),
-            "files_held_back": len(found.errors),
-            "files_read_before": len(found.copies),
+            "files_waiting": len(input_seen.settling_files),
+            **({"files_ahead": input_seen.ahead} if ingested and spec.is_aligned else {}),
+            "files_held_back": len(input_seen.errors),
+            "files_read_before": len(input_seen.copies),
         }
-        said = {
-            "read_before": (found.read_before, "file"),
+        sentences = {
+            "read_before": (input_seen.read_before, "file"),
             "corrections": (read.corrections, "version"),
             "new_columns": (read.first_met, "source"),
         }
         yield dg.MaterializeResult(
-            data_version=dg.DataVersion(context.run.run_id),  # what is new of the log is never what it was
+            data_version=dg.DataVersion(context.run.run_id),  # new records always mean a new data version
             metadata={
                 **show.rows_written(read.records),
                 **show.table_rows(workspace.lake, tables.RAW_EVENTS),
                 **show.numbers(numbers),
-                **{name: show.sentences(each, of=of) for name, (each, of) in said.items() if each},
+                **{name: show.sentences(each, of=of) for name, (each, of) in sentences.items() if each},
             },
         )
 
     return raw_events
 
 
-def _read(context: dg.AssetExecutionContext, workspace: Workspace, asked: BatchSettings) -> Ingested | None:
+def _read(context: dg.AssetExecutionContext, workspace: Workspace, settings: BatchSettings) -> Ingested | None:
     """Read what is waiting; return None if something has to be processed first."""
     pending = workspace.batches.pending("process")
     if pending is not None:
@@ -217,11 +217,17 @@ def _read(context: dg.AssetExecutionContext, workspace: Workspace, asked: BatchS
     if must_process_first(workspace):
         context.log.info("aligned sources are judged by what was processed: that comes before new input is read")
         return None
-    done = ingest(workspace, context.run.run_id, reread=asked.reread, end_of_input=asked.end_of_input)
-    found, errors = done.found, (error.found for error in done.found.errors)
-    for sentence in (*errors, *found.read_before, *found.passed_over, *done.first_met, *done.corrections):
+    ingested = ingest(workspace, context.run.run_id, reread=settings.reread, end_of_input=settings.end_of_input)
+    input_seen, errors = ingested.input_seen, (error.found for error in ingested.input_seen.errors)
+    for sentence in (
+        *errors,
+        *input_seen.read_before,
+        *input_seen.passed_over,
+        *ingested.first_met,
+        *ingested.corrections,
+    ):
         context.log.warning(printable(sentence))
-    return done
+    return ingested
 
 
 def _may_settle_later(workspace: Workspace) -> bool:
@@ -367,15 +373,15 @@ def _commit(run: LiveRun, context: dg.AssetExecutionContext, batch: Batch) -> sh
     }
 
 
-def _next(workspace: Workspace, asked: BatchSettings) -> LogSegment:
+def _next(workspace: Workspace, settings: BatchSettings) -> LogSegment:
     """Choose the next batch; it flushes the end of input only if no files are left for later ingestions."""
     return next_segment(
         workspace,
-        asked.max_events_per_batch,
-        flush=workspace.spec.time.flushes(asked.end_of_input)
-        and not waiting_input(workspace, end_of_input=asked.end_of_input).is_ready,
-        tick_us=clock_of_tick(workspace) if asked.live else None,
-        reopen=asked.reopen,
+        settings.max_events_per_batch,
+        flush=workspace.spec.time.flushes(settings.end_of_input)
+        and not waiting_input(workspace, end_of_input=settings.end_of_input).is_ready,
+        tick_us=clock_of_tick(workspace) if settings.live else None,
+        reopen=settings.reopen,
     )
 
 

@@ -46,7 +46,7 @@ class Records:
         source: The place of its source in `sources`.
         sources: Names of the sources.
         place: The place that a record takes; NONE for a new one. Empty where no tables are read.
-        came: CAME_US; empty where no tables are read.
+        version_time_us: CAME_US; empty where no tables are read.
         ahead: The records, by where they lie, that arrived too far ahead of the machine's clock, and so arrive now.
         ahead_us: How far ahead each of them was.
     """
@@ -57,7 +57,7 @@ class Records:
     source: NDArray[np.int16]
     sources: Sequence[str]
     place: Array = field(default_factory=no_numbers)
-    came: Array = field(default_factory=no_numbers)
+    version_time_us: Array = field(default_factory=no_numbers)
     ahead: Places = field(default_factory=no_numbers)
     ahead_us: Array = field(default_factory=no_numbers)
 
@@ -123,7 +123,10 @@ class Records:
         """
         keys = [_none_last(self.arrival)] if by_arrival else []
         if len(self.place):
-            keys += [_none_last(self.place), np.where(self.came == NONE, _none_last(self.arrival), self.came)]
+            keys += [
+                _none_last(self.place),
+                np.where(self.version_time_us == NONE, _none_last(self.arrival), self.version_time_us),
+            ]
         order = _sorted(self.by_file, keys)
         if from_us is None:
             return order
@@ -215,7 +218,7 @@ class NumberedLog:
         in_log = np.isin(self.records.ahead, self.order)
         return self.first_seq + np.flatnonzero(is_ahead), int(self.records.ahead_us[in_log].max(initial=0))
 
-    def taken(self) -> pa.Table:
+    def replacements(self) -> pa.Table:
         """Return the records in the places of others: `_source`, `_arrival_seq`, PLACE."""
         ranks = np.flatnonzero(~self.records.are_new[self.order])
         at = self.order[ranks]

@@ -125,7 +125,7 @@ def _of_files(workspace: Workspace, waiting: Waiting) -> str:
         "new": waiting.new,
         "of sources that wait for others": waiting.ahead,
         "with the bytes of others": len(waiting.copies),
-        "younger than `settle`": len(waiting.waiting),
+        "younger than `settle`": len(waiting.settling_files),
         "held back": len(waiting.errors),
     }
     paths = ", ".join(source.place for source in workspace.spec.sources)

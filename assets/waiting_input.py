@@ -87,7 +87,7 @@ class Waiting:
         return sum(look.ahead for look in self.by_source.values())
 
     @property
-    def waiting(self) -> tuple[str, ...]:
+    def settling_files(self) -> tuple[str, ...]:
         """Files that are younger than `settle`."""
         return self._every(lambda look: look.waiting)
 
@@ -144,7 +144,7 @@ class Waiting:
     @property
     def may_ripen(self) -> bool:
         """Return whether time alone can make more of it ready: files settle, and last lines are finished."""
-        return bool(self.waiting or self.notes)
+        return bool(self.settling_files or self.notes)
 
     @property
     def has_news(self) -> bool:
@@ -203,18 +203,18 @@ class KnownOf:
     @property
     def held(self) -> Mapping[str, HeldBack]:
         """The files that an earlier ingestion could not read, as the latest one remembers them."""
-        return still_held(map(HeldBack.from_json, self.noted("held_back") or ()), self.source)
+        return still_held(map(HeldBack.from_json, self.note_of_last_ingestion("held_back") or ()), self.source)
 
     @property
     def own_folder(self) -> Place:
         """The folder of the pipeline's tables."""
         return self.workspace.folder
 
-    def noted(self, key: str) -> Any:
+    def note_of_last_ingestion(self, key: str) -> Any:
         """Return what the plan of the last ingestion notes of the source."""
         last = self.workspace.progress.read.last_commit("ingest") if self.workspace.exists else None
-        noted = self.workspace.by_source(getattr(IngestInput.of(last.plan), key)) if last else {}
-        return noted.get(self.source.name)
+        notes = self.workspace.by_source(getattr(IngestInput.of(last.plan), key)) if last else {}
+        return notes.get(self.source.name)
 
     def committed(self, folder: Place) -> Sequence[int] | None:
         """Return the committed versions of a table, in order; None if the table belongs to no pipeline."""
@@ -231,13 +231,13 @@ def waiting_input(workspace: Workspace, *, reread: bool = False, end_of_input: s
     Raises:
         InputError: The path of a source does not exist.
     """
-    at_end, quiet = workspace.spec.time.flushes(end_of_input), workspace.spec.time.idle is not None
+    at_end, hides_warnings = workspace.spec.time.flushes(end_of_input), workspace.spec.time.idle is not None
     looks: dict[str, Found] = {}
     with workspace.batches.as_of_now():
         for source in workspace.spec.sources:
             knowledge = KnownOf(workspace, source, reread=reread, is_at_end=at_end)
-            looked = reader_of(source, workspace.file.folder).look(knowledge)
-            looks[source.name] = replace(looked, warnings=()) if quiet else looked
+            source_input = reader_of(source, workspace.file.folder).look(knowledge)
+            looks[source.name] = replace(source_input, warnings=()) if hides_warnings else source_input
         return Waiting(_aligned(workspace, looks))
 
 

@@ -110,17 +110,17 @@ def days_of_batches(workspace: Workspace, *, after: int) -> Mapping[str, Mapping
     A day that has lost results and got none has 0: a late event can join a session to that of the day before.
     """
     batches = [commit.batch_id for commit in workspace.batches.history("process", after=after)]
-    found = {**_days_written(workspace, batches)}
+    days_written = {**_days_written(workspace, batches)}
     before = workspace.batches.commit_of(after) if batches else None
     if before is None:
-        return found
+        return days_written
     for window in workspace.spec.windows:
         if not window.may_lose_rows:  # else the whole table would be read for each batch
             continue
-        written = found.get(window.name, {})
+        written = days_written.get(window.name, {})
         if lost := {day: 0 for day in _days_lost(workspace, window, before) if day not in written}:
-            found[window.name] = dict(sorted({**written, **lost}.items()))
-    return found
+            days_written[window.name] = dict(sorted({**written, **lost}.items()))
+    return days_written
 
 
 def _days_lost(workspace: Workspace, window: WindowSpec, before: Commit) -> Iterable[str]:
@@ -208,10 +208,10 @@ def doubled_by_day(keys: pa.Table, zone: str) -> dict[str, int] | None:
         each = keys.group_by(keys.column_names).aggregate([([], "count_all")])
     except pa.ArrowNotImplementedError:  # of structs and arrays
         return None
-    again = each.filter(pc.greater(each["count_all"], 1))
+    doubled = each.filter(pc.greater(each["count_all"], 1))
     counts = Counter[str]()
-    places, labels = days_of(again["window_start"].cast(pa.int64()).to_numpy(), zone)
-    for place, n in zip(places.tolist(), again["count_all"].to_pylist(), strict=True):
+    places, labels = days_of(doubled["window_start"].cast(pa.int64()).to_numpy(), zone)
+    for place, n in zip(places.tolist(), doubled["count_all"].to_pylist(), strict=True):
         counts[labels[place]] += n - 1
     return counts
 

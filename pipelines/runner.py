@@ -147,7 +147,7 @@ def run_pipeline(
         report = replace(
             report,
             batch=_last_batch(workspace),
-            waiting=waiting.waiting,
+            waiting=waiting.settling_files,
             held_back=waiting.held_back,
             passed_over=tuple(dict.fromkeys([*report.passed_over, *waiting.passed_over])),
         )
@@ -187,11 +187,11 @@ def check_live(file: SpecFile, end_of_input: str | None, tell: Callable[[str], N
 def _settled_input(workspace: Workspace, tell: Callable[[str], None], options: RunOptions) -> Waiting:
     """Return what is waiting; wait once for files that are just too young, if that is no more than a moment."""
     waiting = waiting_input(workspace, reread=options.reread, end_of_input=options.end_of_input)
-    if waiting.waiting and not waiting.is_ready:
+    if waiting.settling_files and not waiting.is_ready:
         settle = max(source.settles_in.total_seconds() for source in workspace.spec.sources)
         if settle > _LONGEST_WAIT_SECONDS:
             return waiting
-        tell(f"{len(waiting.waiting)} file(s) younger than {settle:g} s: waiting for them to settle")
+        tell(f"{len(waiting.settling_files)} file(s) younger than {settle:g} s: waiting for them to settle")
         time.sleep(settle + 0.05)
         return waiting_input(workspace, reread=options.reread, end_of_input=options.end_of_input)
     return waiting

@@ -137,7 +137,7 @@ class Status:
             },
             "files": {
                 "new": waiting.new,
-                "young": len(waiting.waiting),
+                "young": len(waiting.settling_files),
                 "held_back": len(waiting.errors),
                 "copies": len(waiting.copies),
             },

@@ -24,7 +24,7 @@ class Knows:
     positions: Mapping[str, Any] | None = None
     versions: Sequence[int] | None = None
 
-    def noted(self, key: str) -> Any:
+    def note_of_last_ingestion(self, key: str) -> Any:
         return self.positions if key == "positions" else None
 
     def committed(self, folder: Place) -> Sequence[int] | None:  # noqa: ARG002

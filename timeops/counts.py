@@ -33,7 +33,7 @@ from tidemark.timeops.watermark.fold import Items
 from tidemark.timeops.watermark.roles import AHEAD, JUDGED
 from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.membership import ENDS, FILTERED, FLUSHED_WINDOWS, MISSED, unfit
-from tidemark.timeops.windows.segment import told_of
+from tidemark.timeops.windows.segment import with_flushed_windows
 
 FURTHEST_US, FURTHEST_SEQ, FURTHEST_T_US = "furthest_ahead_us", "furthest_ahead_seq", "furthest_ahead_t_us"
 """Of the accepted event that came furthest ahead of the clock: how far ahead it was, its `_arrival_seq` and its time;
@@ -324,7 +324,7 @@ def _with_places(
         some_miss = of_window is not None or (some_are_kept and not kind.merges)
         if fails is None and window.where is None and not some_miss and not window.has_gaps:
             continue
-        in_windows = kind.place(told_of(placed, of_window, window))
+        in_windows = kind.place(with_flushed_windows(placed, of_window, window))
         placed = in_windows.drop(FLUSHED_WINDOWS).withColumnsRenamed(names)
         conditions = _of_window(names)
         conditions[Reason.BAD_EXPRESSION] = "false"

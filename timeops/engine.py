@@ -226,7 +226,7 @@ class Outcome:
             self._segments[window.name] = with_results(self.judged, events)
         return self._segments[window.name]
 
-    def known_to(self, window: WindowSpec) -> DataFrame | None:
+    def earlier_events_of(self, window: WindowSpec) -> DataFrame | None:
         """Return the events of earlier segments that a window continues from, marked EARLIER; None for none."""
         events = self.before.events.get(window.name)
         return None if events is None else events.withColumn(EARLIER, F.lit(True))
@@ -279,7 +279,7 @@ class Outcome:
         """Return the segment, with the known events only where they are asked for, as they may have to be loaded."""
         return WindowSegment(
             self.segment_of(window),
-            earlier=self.known_to(window) if is_known else None,
+            earlier=self.earlier_events_of(window) if is_known else None,
             flushed_windows=self.before.flushed_windows.get(window.name),
             flushed=self.flushed,
         )
@@ -409,7 +409,9 @@ class Outcome:
         windows = self.windows if windows is None else windows
         events: dict[str, DataFrame] = {}
         for group in sharing(windows):
-            events |= dict.fromkeys([w.name for w in group], self.needed_after(group, self.known_to(group[0])))
+            events |= dict.fromkeys(
+                [w.name for w in group], self.needed_after(group, self.earlier_events_of(group[0]))
+            )
         flushed_windows = {window.name: self.flushed_after(window) for window in windows}
         times = self.before.first_times
         if self.time.deduplicate_by:

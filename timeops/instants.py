@@ -22,7 +22,7 @@ MIN_US = FIRST_US  # 0001-01-01T00:00:00Z, the lowest watermark
 
 
 def no_numbers() -> Array:
-    """Return no number."""
+    """Return an empty array."""
     return np.zeros(0, np.int64)
 
 

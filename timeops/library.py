@@ -153,6 +153,28 @@ class AdjustedEvents:
         dead_letters: The others: `reason`, `detail`, `lateness_us`, `payload`, …
         watermarks: Per timeline `watermark` (null when all was flushed), `max_timestamp` and `watermark_set_by`.
         time: The rules that they were judged by.
+
+    Examples:
+        >>> events = spark.createDataFrame(
+        ...     [("a", "2026-01-01 12:00:00", "2026-01-01 12:00:01"),
+        ...      ("b", "2026-01-01 12:00:09", "2026-01-01 12:00:10"),
+        ...      ("c", "2026-01-01 12:00:03", "2026-01-01 12:00:11")],
+        ...     "id STRING, at STRING, came STRING")
+        >>> judged = adjust(events, {"timestamp_by": "at", "out_of_orderness": "5 seconds"}, arrival_time="came")
+        >>> judged.ordered.select("id", "_timestamp", "_release_seq").show()
+        +---+-------------------+------------+
+        | id|         _timestamp|_release_seq|
+        +---+-------------------+------------+
+        |  a|2026-01-01 12:00:00|           0|
+        +---+-------------------+------------+
+        <BLANKLINE>
+        >>> judged.dead_letters.select("_arrival_seq", "reason", "lateness_us").show()
+        +------------+------------+-----------+
+        |_arrival_seq|      reason|lateness_us|
+        +------------+------------+-----------+
+        |           2|out_of_order|    1000000|
+        +------------+------------+-----------+
+        <BLANKLINE>
     """
 
     accepted: DataFrame
@@ -174,7 +196,7 @@ def adjust(
     *,
     tick: datetime | None = None,
 ) -> AdjustedEvents:
-    """Judge events by their time, as a pipeline judges the records of its log.
+    """Judge events by their time, as a pipeline judges the records of its log; AdjustedEvents has an example.
 
     Args:
         events: The events, in any order. Four columns have a meaning where they are there: `_arrival_seq` (the order
@@ -198,28 +220,6 @@ def adjust(
         InputError: The events have no order of arrival, or a column that has another meaning here; or `tick` has no
             offset.
         TidemarkError: The session has another time zone than UTC, or other settings that change what is meant.
-
-    Examples:
-        >>> events = spark.createDataFrame(
-        ...     [("a", "2026-01-01 12:00:00", "2026-01-01 12:00:01"),
-        ...      ("b", "2026-01-01 12:00:09", "2026-01-01 12:00:10"),
-        ...      ("c", "2026-01-01 12:00:03", "2026-01-01 12:00:11")],
-        ...     "id STRING, at STRING, came STRING")
-        >>> judged = adjust(events, {"timestamp_by": "at", "out_of_orderness": "5 seconds"}, arrival_time="came")
-        >>> judged.ordered.select("id", "_timestamp", "_release_seq").show()
-        +---+-------------------+------------+
-        | id|         _timestamp|_release_seq|
-        +---+-------------------+------------+
-        |  a|2026-01-01 12:00:00|           0|
-        +---+-------------------+------------+
-        <BLANKLINE>
-        >>> judged.dead_letters.select("_arrival_seq", "reason", "lateness_us").show()
-        +------------+------------+-----------+
-        |_arrival_seq|      reason|lateness_us|
-        +------------+------------+-----------+
-        |           2|out_of_order|    1000000|
-        +------------+------------+-----------+
-        <BLANKLINE>
     """
     check_session(events.sparkSession)
     spec = time if isinstance(time, TimeSpec) else read_part("time", TimeSpec, time)

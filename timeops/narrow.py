@@ -1,4 +1,4 @@
-"""Narrow rows on the driver, where loops read them, and what these find joined with the rows of Spark again.
+"""Narrow rows on the driver for the loops, and joining their results back to Spark's rows.
 
 Here: fetching many rows piece by piece, numbers for groups, joins by few columns. Not here: what the loops find.
 """

@@ -170,7 +170,7 @@ def _looked_at(batch: Batch, table: str, windows: Sequence[WindowSpec]) -> tuple
     The ones to delete that are still needed are written again.
     """
     if batch.let_in is not None and windows[0].input is None:  # the first batch, which begins with them
-        return ALL_ROWS, batch.outcome.known_to(windows[0])
+        return ALL_ROWS, batch.outcome.earlier_events_of(windows[0])
     look = _around_watermark if kind_of(windows[0]).needs_others else _before_open_windows
     return look(batch, table, windows)
 
@@ -211,12 +211,15 @@ def _write_changes(batch: Batch, table: str, where: Filters | None, needed: Data
     with set_aside(needed, workspace.folder, batch.amount) as aside:
         keys, columns = aside.narrow([c.SEQ, c.TIMESTAMP, mark, EARLIER]), [c.SEQ, c.TIMESTAMP, mark, c.BATCH]
         stored = workspace.lake.rows(table, workspace.base_of(table), columns=columns, filters=where)
-        gone = _differing(live_rows(stored) if where is not None else stored.slice(0, 0), keys, mark)
-        taken_back = _taken_back(gone)
-        again = pc.is_in(keys[c.SEQ], value_set=gone[c.SEQ].combine_chunks())
-        wanted = [pc.or_(pc.is_null(keys[EARLIER]), again).to_numpy(), np.ones(len(gone), bool)]
+        obsolete_rows = _differing(live_rows(stored) if where is not None else stored.slice(0, 0), keys, mark)
+        taken_back = _taken_back(obsolete_rows)
+        is_rewritten = pc.is_in(keys[c.SEQ], value_set=obsolete_rows[c.SEQ].combine_chunks())
+        rows_to_write = [
+            pc.or_(pc.is_null(keys[EARLIER]), is_rewritten).to_numpy(),
+            np.ones(len(obsolete_rows), bool),
+        ]
         parts = [*aside.parts, rows_in_memory(taken_back)]
-        changes = _by_time(batch, parts, [keys, taken_back], np.concatenate(wanted))
+        changes = _by_time(batch, parts, [keys, taken_back], np.concatenate(rows_to_write))
         batch.replace_pieces(table, changes, where=NO_ROWS)
 
 

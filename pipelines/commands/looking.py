@@ -160,7 +160,7 @@ def _status_lines(state: "Status") -> "Iterator[tuple[str, str]]":
         plan = state.at_work
         yield "at work", f"batch {plan.batch_id} ({plan.kind}), {plan.owner}, since {second(plan.planned_at)} UTC"
     waiting = state.waiting
-    young = f", {plural(len(waiting.waiting), 'file')} younger than `settle`" if waiting.waiting else ""
+    young = f", {plural(len(waiting.settling_files), 'file')} younger than `settle`" if waiting.settling_files else ""
     back = f", {len(waiting.errors):,} held back" if waiting.errors else ""
     what = "file" if state.reads_files_only else "input"
     yield "waits", f"{plural(waiting.new, f'new {what}') if waiting.new else f'no new {what}'}{young}{back}"

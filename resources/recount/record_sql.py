@@ -1,4 +1,4 @@
-"""What a record says by itself, in SQL: event time, timeline, key, early, late, duplicate.
+"""Records by themselves, in SQL: event time, timeline, key, early, late, duplicate.
 
 Here: one query over a range of the log. Not here: rule 3, which needs the watermark (loop.py).
 """

@@ -339,15 +339,15 @@ class FilesReader(SourceReader[FilesFound]):
         source, now, held = self.source, memory.now, memory.held
         folder = fixed_folder(source.path, self.base)
         read = KnownFiles.of(memory.states, folder)
-        there = matching_files(source.path, self.base)
-        if not there and not read:
+        matching = matching_files(source.path, self.base)
+        if not matching and not read:
             _check_path(source, self.base)
         candidates: list[Candidate] = []
         others: list[Candidate] = []
         waiting: list[str] = []
         errors: list[InputError] = []
         still_held: list[HeldBack] = []
-        for path, stored in there.items():
+        for path, stored in matching.items():
             try:
                 check_key(path)
                 name = name_of(path, folder)

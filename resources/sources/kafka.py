@@ -134,8 +134,8 @@ class KafkaReader(SourceReader[OffsetsFound]):
             InputError: The brokers cannot be asked, or the topics cannot be read, and none was read before.
             MachineError: The client of Kafka is not installed.
         """
-        noted = memory.noted("positions")
-        before = None if noted is None else Positions.from_json(noted)
+        note = memory.note_of_last_ingestion("positions")
+        before = None if note is None else Positions.from_json(note)
         try:
             return _Look.at(self.source, self._broker(), before).findings()
         except InputError as error:

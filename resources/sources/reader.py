@@ -122,7 +122,7 @@ class Known(Protocol):
     def own_folder(self) -> Place:
         """The folder of the pipeline's own tables."""
 
-    def noted(self, key: str) -> Any:
+    def note_of_last_ingestion(self, key: str) -> Any:
         """Return what the plan of the last ingestion notes of the source under a key; None if it notes nothing."""
 
     def committed(self, folder: Place) -> Sequence[int] | None:

@@ -198,9 +198,9 @@ def _read_multiline(
     longest = {"maxCharsPerColumn": str(LONGEST_LINE)}
     reader = spark.read.options(**reading.options, **longest, multiLine="true", header="false")
     for layout in layouts:
-        mine = [part for part in parts if part.group == layout.number]
-        scan = reader.schema(layout.shape).csv([spark_path(part.file.readable) for part in mine])
-        numbered = _numbered(spark, scan, mine)
+        parts_of_layout = [part for part in parts if part.group == layout.number]
+        scan = reader.schema(layout.shape).csv([spark_path(part.file.readable) for part in parts_of_layout])
+        numbered = _numbered(spark, scan, parts_of_layout)
         parsed = numbered.records.withColumn(layout.parsed, F.struct(*layout.shape.names))
         # Spark's reader does not return the text of a record that it could parse.
         texts = parsed.withColumn(LINE, F.coalesce(RAW, _as_csv(F.col(layout.parsed).dropFields(RAW), source)))
@@ -408,9 +408,9 @@ def _typed(parsed: DataFrame, schema: StructType, reading: Reading) -> tuple[Dat
     if not fields:
         return parsed, columns, F.lit(False)
     shape = StructType([StructField(field.name, with_texts(field.dataType, (AtomicType,))) for field in fields])
-    again = F.from_json(marked(), shape, {**reading.options, "columnNameOfCorruptRecord": ""})
+    parsed_again = F.from_json(marked(), shape, {**reading.options, "columnNameOfCorruptRecord": ""})
     loses = " OR ".join(_may_lose_digits(field) for field in fields)
-    exact = parsed.withColumn(_EXACT, F.when(F.expr(loses), again))
+    exact = parsed.withColumn(_EXACT, F.when(F.expr(loses), parsed_again))
     frame, values, misfit = with_values(exact, {field.name: _text_of(field) for field in fields}, fields, reading)
     return frame, {**columns, **values}, misfit
 

@@ -140,14 +140,7 @@ def session_config(
         readers: Maven coordinates of readers that it has from the start.
     """
     master = "local[2]" if small else master or "local[*]"
-    log4j = Path(__file__).with_name("log4j2.properties").as_uri()
-    # Spark's classes alone fill more than Java sets aside for classes at first: each step up is a full collection.
-    # Planning makes gigabytes of garbage in every batch. The parallel collector pauses, but leaves more of few cores
-    # to the work than G1, whose threads run at the same time.
-    java = f"-Dlog4j2.configurationFile={log4j} -XX:MetaspaceSize=256m -XX:+UseParallelGC"
-    if is_local(master):  # a heap that starts small is collected whole each time it grows
-        java += f" -Xms{_HEAP}"
-    java += f" {JAVA_MEANING}"
+    java = _java_options(master)
     config = {
         "spark.app.name": "tidemark",
         "spark.master": master,
@@ -174,15 +167,30 @@ def session_config(
     else:
         config[_OF_EXECUTORS] = f"{spark_defaults().get(_OF_EXECUTORS, '')} {JAVA_MEANING}".strip()
     if small:
-        config |= {
-            "spark.sql.shuffle.partitions": "2",
-            "spark.databricks.delta.snapshotPartitions": "1",
-            **_INTERPRETED,
-            "spark.sql.adaptive.enabled": "false",
-            # Java's second compiler takes longer for code that runs for minutes only than it saves.
-            JAVA_OPTIONS: f"{java} {_ONE_COMPILER}",
-        }
+        config |= _settings_for_small_data(java)
     return config
+
+
+def _java_options(master: str) -> str:
+    log4j = Path(__file__).with_name("log4j2.properties").as_uri()
+    # Spark's classes alone fill more than Java sets aside for classes at first: each step up is a full collection.
+    # Planning makes gigabytes of garbage in every batch. The parallel collector pauses, but leaves more of few cores
+    # to the work than G1, whose threads run at the same time.
+    java = f"-Dlog4j2.configurationFile={log4j} -XX:MetaspaceSize=256m -XX:+UseParallelGC"
+    if is_local(master):  # a heap that starts small is collected whole each time it grows
+        java += f" -Xms{_HEAP}"
+    return f"{java} {JAVA_MEANING}"
+
+
+def _settings_for_small_data(java: str) -> dict[str, str]:
+    return {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        **_INTERPRETED,
+        "spark.sql.adaptive.enabled": "false",
+        # Java's second compiler takes longer for code that runs for minutes only than it saves.
+        JAVA_OPTIONS: f"{java} {_ONE_COMPILER}",
+    }
 
 
 def without_tables(config: Mapping[str, str]) -> dict[str, str]:

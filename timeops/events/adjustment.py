@@ -8,7 +8,7 @@ the whole log.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pyarrow as pa
@@ -236,22 +236,13 @@ def time_adjustment(
         else:
             watermarks = _watermarks_of_logs(records_alone, state, rules, place)
     state_after = watermarks.state if watermarks.has_items else state
-    behind = watermarks.behind.rename_columns(_MET) if watermarks.logs else None
-    by_all_rules = _with_rule_3(_with_watermark_met(records_alone, behind), rules)
-
-    @cache
-    def find_refused() -> DataFrame:
-        seqs = None if is_kept or segment.find_records is None else _refused_seqs(watermarks, rules)
-        some = None if seqs is None or segment.find_records is None else segment.find_records(seqs)
-        if some is None:
-            return by_all_rules.where(F.col(c.REASON).isNotNull())
-        judged_again = _with_watermark_met(judge_alone(some, rules, first_times), behind)
-        return _with_rule_3(judged_again, rules).where(F.col(c.REASON).isNotNull())
-
+    by_all_rules = _with_rule_3(_with_watermark_met(records_alone, _behind(watermarks)), rules)
     by_rules = by_all_rules.where(F.col(c.REASON).isNull())
     return Adjusted(
         accepted=_without(by_rules, admitted_seqs),
-        find_refused=find_refused,
+        find_refused=cache(
+            partial(_refused, by_all_rules, None if is_kept else segment.find_records, watermarks, rules)
+        ),
         rules=rules,
         before=state,
         state=state_after,
@@ -276,8 +267,8 @@ def judge_alone(records: DataFrame, rules: TimeRules, first_times: DataFrame | N
 def admitted_events(records: DataFrame, rules: TimeRules) -> DataFrame:
     """Return records that an operator has let in as accepted events, each with its own time, cut down to the unit.
 
-    They are as they would be had they come at that time, which is their clock; it is for results before the end of a
-    window. A record without an event time is not among them.
+    They look as if they had arrived at their event time. Their clock is that time, which early results need. A record
+    without an event time is not among them.
 
     Raises:
         SpecError: An expression of the spec does not fit the columns.
@@ -395,10 +386,25 @@ def _asked_by_counts(rules: TimeRules, *, has_marks: bool) -> list[str]:
 
 
 def _copied(rows: pa.Table) -> dict[str, Array]:
-    """Copy the columns that counts ask for, which else would keep all of the rows in memory."""
+    """Copy the columns that counts ask for, so that the full rows can be freed."""
     names = [name for name in _COUNTED if name in rows.column_names]
     instants = (ARRIVAL_US, EVENT_US)
     return {n: integers(rows[n]).copy() if n in instants else rows[n].to_numpy().copy() for n in names}
+
+
+def _refused(by_all_rules: DataFrame, find: Some | None, watermarks: Watermarks, rules: TimeRules) -> DataFrame:
+    """Return the records that rules refuse; where they can be found by themselves, only these are judged again."""
+    seqs = None if find is None else _refused_seqs(watermarks, rules)
+    some = None if seqs is None or find is None else find(seqs)
+    if some is None:
+        return by_all_rules.where(F.col(c.REASON).isNotNull())
+    judged_again = _with_watermark_met(judge_alone(some, rules, None), _behind(watermarks))
+    return _with_rule_3(judged_again, rules).where(F.col(c.REASON).isNotNull())
+
+
+def _behind(watermarks: Watermarks) -> pa.Table | None:
+    """Return the watermark that each record below it meets, by `_arrival_seq`; None without a log."""
+    return watermarks.behind.rename_columns(_MET) if watermarks.logs else None
 
 
 def _refused_seqs(watermarks: Watermarks, rules: TimeRules) -> np.ndarray | None:
@@ -432,7 +438,7 @@ def _with_rule_3(rows: DataFrame, rules: TimeRules) -> DataFrame:
     new_columns = {c.T_FINAL: final, c.TIMESTAMP: f"timestamp_micros({final})"}
     if policy == "drop":
         late = f"{c.W_BEFORE} - {c.T}"
-        if rules.clock_moves:  # no tolerance lets in what the clock has passed
+        if rules.clock_moves:  # if the clock set W, no tolerance would have helped
             late = f"IF({c.W_SET_BY} IS NULL, NULL, {late})"
         new_columns[c.REASON] = f"IF({in_order}, {c.REASON}, '{Reason.OUT_OF_ORDER}')"
         new_columns[c.LATENESS] = f"IF({in_order}, {c.LATENESS}, {late})"
@@ -489,7 +495,7 @@ def release(accepted: DataFrame, adjusted: Adjusted, *, flushed: bool) -> Releas
     held, and an end of input that the spec or the operator flushes releases everything. `accepted` has `_timestamp`,
     `_timeline` and `_adjusted_by`.
     """
-    # Under another policy there is none: a search is not needed.
+    # Only `keep` leaves such events, so search only then.
     outside = [KEPT] if adjusted.rules.time.out_of_order == "keep" else []
     outside += [] if adjusted.admitted is None else [ADMITTED]
     passed = f" WHEN arrays_overlap({c.ADJUSTED_BY}, array({literals(outside)})) THEN '{PASSED}'" if outside else ""

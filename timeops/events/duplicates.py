@@ -3,8 +3,8 @@
 Here: keys, who is whose duplicate, the first times that a segment adds. Not here: where first times are kept between
 batches (assets/state/dedup.py).
 
-Records of a key whose event times follow each other at most `within` apart are a chain, and no chain knows of the
-others. Nearly every chain has one time: then its first record is the first one, and the rest are duplicates. In a
+Records of a key whose event times follow each other at most `within` apart are a chain; chains are independent.
+Nearly every chain has one time: then its first record is the first one, and the rest are duplicates. In a
 chain of several times a fold over these, in the order of the log, finds which records are first ones. First ones are
 more than `within` apart, so a span of time of that length holds one at most. So a chain is an array of such spans, in
 rows of as many places as there are rows. A record asks its own span and the two next to it. Spark copies the state of
@@ -46,12 +46,13 @@ _FIRSTS = "__tm_firsts"
 _RECORD = f"struct<{SEQ}:bigint,{_EVENT_US}:bigint>"
 
 
-def with_duplicates(events: DataFrame, seen: DataFrame | None, time: TimeSpec) -> DataFrame:
+def with_duplicates(events: DataFrame, earlier_first_times: DataFrame | None, time: TimeSpec) -> DataFrame:
     """Mark the records that are duplicates.
 
     Args:
         events: Rows of `extract`.
-        seen: FIRST_TIMES_SCHEMA of earlier segments, at least all within reach of an event; None for none.
+        earlier_first_times: FIRST_TIMES_SCHEMA of earlier segments, at least all within reach of an event; by
+            default none.
         time: The spec's `time` section; it has `deduplicate_by`.
 
     Returns:
@@ -69,8 +70,8 @@ def with_duplicates(events: DataFrame, seen: DataFrame | None, time: TimeSpec) -
             _IS_KNOWN: F.lit(False),
         }
     )
-    if seen is not None:
-        earlier = seen.select(F.col("key").alias(KEY), F.col("event_us").alias(_EVENT_US), SEQ)
+    if earlier_first_times is not None:
+        earlier = earlier_first_times.select(F.col("key").alias(KEY), F.col("event_us").alias(_EVENT_US), SEQ)
         rows = rows.unionByName(earlier.withColumn(_IS_KNOWN, F.lit(True)), allowMissingColumns=True)
     chained = _chained(rows, time.within_us)
     has_several = F.coalesce(F.col(_LAST) > F.col(_CHAIN), F.lit(False))
@@ -135,7 +136,8 @@ def _first_of_several(chains: DataFrame, within_us: int) -> DataFrame:
         F.sort_array(F.collect_list(F.struct(SEQ, _EVENT_US))).alias("records"),
         F.ceil(F.sqrt(F.max(span) + 1)).cast("int").alias("side"),
     )
-    # Every chain has a first one. A plain explode would fold each chain thrice, to leave out empty arrays beforehand.
+    # Every chain has a first one. `explode` would compute the fold three times, because Spark first filters out empty
+    # arrays.
     firsts = in_order.select(KEY, _CHAIN, F.explode_outer(_fold(within_us)).alias("first"))
     span_of_first = _div(F.col("first")[_EVENT_US] - F.col(_CHAIN), F.lit(within_us + 1))
     beside = firsts.select(

@@ -1,4 +1,4 @@
-"""Times of records as they are stored, where no SQL has to be asked for them.
+"""Times read directly from stored columns, where no SQL is needed.
 
 Here: for which rules and records that is so, and what the loop and the counts ask of these. Not here: all other
 records, whose times Spark computes (event_time.py, adjustment.py); where records are stored.

@@ -95,4 +95,4 @@ def _beside(events: DataFrame, of_events: pa.Table, segment: WindowSegment) -> D
 def _reaching(segment: WindowSegment, narrow: pa.Table, wanted_us: Array) -> tuple[Array, Array]:
     """Return the watermark just after the item that brought it to each wanted one, and what first came so far."""
     reached = segment.adjusted.watermarks.reaching(narrow[c.TIMELINE], wanted_us)
-    return reached.watermark, reached.reached
+    return reached.watermark, reached.first_watermark

@@ -54,7 +54,7 @@ def raise_at_start(start: Fold, across: int) -> None:
 
     It is there already, unless a change of the spec has just raised theirs, or has made some of them idle.
     """
-    whole, now = start.timelines[across], int(start.log[0]["clock"])
+    of_all, now = start.timelines[across], int(start.log[0]["clock"])
     if now == NONE:
         return
     part, idle_from = _standing(start, int(start.log[0]["first"]))
@@ -62,8 +62,8 @@ def raise_at_start(start: Fold, across: int) -> None:
     counts = (part == COUNTS) & (idle_from > now)
     each = watermarks[counts] if counts.any() else watermarks[part == COUNTS]
     allowed = int(each.min(initial=NEVER) if counts.any() else each.max(initial=NONE))
-    if allowed > whole["computed"]:
-        whole["computed"], whole["computed_set_by"] = allowed, NONE
+    if allowed > of_all["computed"]:
+        of_all["computed"], of_all["computed_set_by"] = allowed, NONE
 
 
 def with_across(items: Items, start: Fold, findings: Findings, across: int) -> Findings:
@@ -80,11 +80,11 @@ def with_across(items: Items, start: Fold, findings: Findings, across: int) -> F
         return findings
     rises = np.concatenate([findings.rises, raised])
     order = np.argsort(rises["item"], kind="stable")
-    # What the clock allows it in between is known item by item.
+    # The clock raises it at items that are known, so its rises need no silences.
     silences = findings.silences
     if start.rules[0]["idle"] == WINDOW_CLOSE:
         silences = np.concatenate([silences, np.full((len(raised), len(start.grids)), NONE)])[order]
-    return Findings(findings.out_of_order, rises[order], silences, findings.behind)
+    return Findings(findings.out_of_order, rises[order], silences, findings.below_us)
 
 
 def rises_across(items: Items, start: Fold, rises: Array, across: int) -> Array:
@@ -159,7 +159,7 @@ def _walk(
 ) -> int:
     """Run the loop over the items; return how many rows of `raised` it wrote."""
     timelines, rules, log = state.timelines, state.rules[0], state.log[0]
-    whole, n_raised, row = timelines[across], 0, 0
+    of_all, n_raised, row = timelines[across], 0, 0
     for i in range(len(clock)):
         if clock[i] == NONE:
             continue
@@ -173,7 +173,7 @@ def _walk(
         _leave(clock[i], part, lowest, idle)
         _follow_silences(i == len(seq), state, lowest)
         n_raised = _raise_by_clock(
-            whole, i, across, lowest[1] if lowest[1] != NEVER else highest, state, raised, n_raised
+            of_all, i, across, lowest[1] if lowest[1] != NEVER else highest, state, raised, n_raised
         )
         # i counts as activity of its timeline, and moves its watermark.
         if i < len(seq) and role[i] != OUTSIDE:
@@ -186,22 +186,22 @@ def _walk(
                     if rise_timeline[r] == k and rise_set_by[r] != NONE:
                         highest = _stand(k, rise_watermark[r], timelines, part, lowest, highest)
                 _follow_silences(False, state, lowest)  # another one may be the lowest now
-                if lowest[1] != NEVER and lowest[1] > whole["computed"]:
-                    whole["computed"], whole["computed_set_by"] = lowest[1], seq[i]
+                if lowest[1] != NEVER and lowest[1] > of_all["computed"]:
+                    of_all["computed"], of_all["computed_set_by"] = lowest[1], seq[i]
                     n_raised = write_rise(raised, n_raised, i, across, lowest[1], seq[i], NONE, NONE)
         row = end
     return n_raised
 
 
 def _raise_by_clock(
-    whole: Any, item: int, across: int, allowed: int, state: Fold, raised: Array, n_raised: int
+    of_all: Any, item: int, across: int, allowed: int, state: Fold, raised: Array, n_raised: int
 ) -> int:
     """Raise the watermark across timelines before the event of an item; return the number of rows of `raised`."""
     rules = state.rules[0]
     if rules["idle"] == ARRIVAL_CLOCK:
-        raise_by_clock(whole, arrival_clock_watermark(state.log[0]["clock"], rules))
-    if allowed > whole["computed"]:
-        raise_by_clock(whole, allowed)
+        raise_by_clock(of_all, arrival_clock_watermark(state.log[0]["clock"], rules))
+    if allowed > of_all["computed"]:
+        raise_by_clock(of_all, allowed)
         n_raised = write_rise(raised, n_raised, item, across, allowed, NONE, allowed, NONE)
     return n_raised
 
@@ -299,10 +299,10 @@ def _place_of_lowest(tree: Any) -> int:
 def publish(items: Items, start: Fold, findings: Findings, state: Fold, across: int) -> None:
     """Leave in the state after the segment how far the watermark across timelines is, computed and seen."""
     place = np.array([len(items.seq) - (items.tick is None)])
-    whole, which = state.timelines[across], np.array([across])
+    of_all, which = state.timelines[across], np.array([across])
     if place[0] < 0:
         return
     rises = Rises(items, start, findings)
     seen, computed = rises.after(which, place), rises.computed(which, place)
-    whole["watermark"], whole["watermark_set_by"] = seen.value[0], seen.set_by[0]
-    whole["computed"], whole["computed_set_by"] = computed.value[0], computed.set_by[0]
+    of_all["watermark"], of_all["watermark_set_by"] = seen.value[0], seen.set_by[0]
+    of_all["computed"], of_all["computed_set_by"] = computed.value[0], computed.set_by[0]

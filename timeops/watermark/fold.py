@@ -38,7 +38,7 @@ from tidemark.timeops.watermark.clock import (
 from tidemark.timeops.watermark.roles import ACTIVE, JUDGED, OUTSIDE
 
 COMPILED_FROM = 200_000
-"""From so many items on the loop is compiled: to load the compiler takes as long as a hundred thousand items do."""
+"""The loop is compiled from this many items on: loading the compiler takes as long as 100,000 of them."""
 _COMPILED_AGAIN_FROM = 5_000  # once it is loaded
 
 TIMELINE = np.dtype(
@@ -94,7 +94,7 @@ LOG = np.dtype([("first", "i8"), ("clock", "i8"), ("period", "i8"), ("ended", "i
 """The clock of the log: the first one, that of the last item, its period of emission, and the clock before it."""
 
 OUT_OF_ORDER = np.dtype([("item", "i8"), ("watermark", "i8"), ("set_by", "i8")])
-"""An item that is below the watermark it finds, by its place in the segment."""
+"""An out-of-order item, by its index in the segment."""
 
 RISE = np.dtype(
     [
@@ -164,20 +164,20 @@ class Findings:
         out_of_order: OUT_OF_ORDER.
         rises: RISE.
         silences: By rise, the `max_close` of its timeline.
-        behind: With `measures`, by item how far it is behind the watermark that it finds, below zero where it is
+        below_us: With `measures`, by item how far it is below the watermark that it finds, negative where it is
             ahead of it; NONE without a watermark, or without a time that rule 3 judges. Empty otherwise.
     """
 
     out_of_order: Array
     rises: Array
     silences: Array
-    behind: Array
+    below_us: Array
 
 
 def fold(items: Items, state: Fold, *, measures: bool = False) -> Findings:
     """Judge the items of a segment, one after the other, and leave the state after them in `state`.
 
-    With `measures` it also finds how far each item is behind the watermark.
+    With `measures` it also finds how far each item is below the watermark.
     """
     count = len(items.seq)
     clock = items.clock if items.tick is None else np.append(items.clock, np.int64(items.tick))
@@ -185,33 +185,33 @@ def fold(items: Items, state: Fold, *, measures: bool = False) -> Findings:
     out_of_order = np.empty(count, OUT_OF_ORDER)
     rises = np.empty(most, RISE)
     silences = np.empty((most if state.rules[0]["idle"] == WINDOW_CLOSE else 0, len(state.grids)), np.int64)
-    behind = np.full(count if measures else 0, NONE)
+    below_us = np.full(count if measures else 0, NONE)
     columns = [to_read(rows) for rows in (items.seq, items.t, clock, items.timeline, items.split, items.role)]
     columns.append(to_read(items.closes))
     judge: Callable[..., tuple[int, int]] = _judge
     if count < (_COMPILED_AGAIN_FROM if compiled.cache_info().currsize else COMPILED_FROM):
         plain = plain_state(state)
         plain_columns = (column.tolist() for column in columns)
-        n_late, n_rises = judge(*plain_columns, plain, out_of_order, rises, silences, behind)
+        n_late, n_rises = judge(*plain_columns, plain, out_of_order, rises, silences, below_us)
         _take_over(state, plain)
     else:
-        n_late, n_rises = compiled(judge)(*columns, state, out_of_order, rises, silences, behind)
+        n_late, n_rises = compiled(judge)(*columns, state, out_of_order, rises, silences, below_us)
     rises, silences = rises[:n_rises], silences[:n_rises]
     if (rises["item"][1:] < rises["item"][:-1]).any():  # the rises of a silence are found at its end
         order = np.argsort(rises["item"], kind="stable")
         rises, silences = rises[order], silences[order] if len(silences) else silences
-    return Findings(out_of_order[:n_late], rises, silences, behind)
+    return Findings(out_of_order[:n_late], rises, silences, below_us)
 
 
 def to_read(rows: Array) -> Array:
-    """Return a view that is not written to: the loop is compiled for one kind of arrays, and Arrow's are of it."""
+    """Return a read-only view: the loop is compiled for read-only arrays, which Arrow's are."""
     view = np.require(rows, requirements=("C", "A")).view()
     view.flags.writeable = False
     return view
 
 
 def plain_state(state: Fold) -> Fold:
-    """Return the state as numbers of Python: without a compiler a field of an array costs ten times as much."""
+    """Return the state as numbers of Python: without the compiler, reading an array is ten times as slow."""
 
     def rows(records: Array) -> list[dict[str, int]]:
         names = records.dtype.names or ()
@@ -243,9 +243,12 @@ def _judge(
     out_of_order: Array,
     rises: Array,
     silences: Array,
-    behind: Array,
+    below_us: Array,
 ) -> tuple[int, int]:
-    """Run the loop; return how many rows of `out_of_order` and of `rises` it wrote."""
+    """Run the loop; return how many rows of `out_of_order` and of `rises` it wrote.
+
+    The arrays come one by one: of a tuple of them, each call of compiled code would count the references.
+    """
     timelines, splits, rules, log = state.timelines, state.splits, state.rules[0], state.log[0]
     n_late, n_rises = 0, 0
     for i in range(len(clock)):
@@ -264,8 +267,8 @@ def _judge(
         # i is judged: semantics/watermarks.md, «Out of order».
         if role[i] != ACTIVE:
             n_late = _apply_out_of_order(timeline, i, t[i], out_of_order, n_late)
-            if len(behind) > 0 and timeline["watermark"] != NONE:
-                behind[i] = timeline["watermark"] - t[i]
+            if len(below_us) > 0 and timeline["watermark"] != NONE:
+                below_us[i] = timeline["watermark"] - t[i]
         # i counts as activity, refused or not: semantics/idleness.md, «Idleness».
         was_active = note_activity(timeline, splits, split, rules, log)
         # i moves W, also where rule 3 drops it, and not where it was kept though early: semantics/watermarks.md.
@@ -284,7 +287,7 @@ def _judge(
 
 
 def advance_clock(now: int, log: Any, rules: Any) -> None:
-    """Let the clock come to an item; where that begins a period, remember the clock before it."""
+    """Advance the clock to an item; if a new period begins, remember the clock before it."""
     if log["first"] == NONE:
         log["first"] = now
     if rules["every"] > 0:
@@ -360,7 +363,7 @@ def _apply_idle(
 
 
 def raise_by_clock(timeline: Any, proposed: int) -> None:
-    """Raise the watermark of a timeline, which no event has done."""
+    """Raise a timeline's watermark on behalf of the clock."""
     if proposed > timeline["computed"]:
         timeline["computed"], timeline["computed_set_by"] = proposed, NONE
 
@@ -369,13 +372,15 @@ def _exclude_splits(k: int, now: int, item: int, clock: Any, state: Fold, rises:
     """Let idle splits leave the minimum (F), each at the first item of the log by which it is idle."""
     timeline, log = state.timelines[k], state.log[0]
     while timeline["next_idle"] <= now:
-        at = _first_from(timeline["next_idle"], clock, item + 1)
-        proposed = event_watermark(timeline, state.splits, min(clock[at], now) if at <= item else now, log)
+        idle_item = _first_from(timeline["next_idle"], clock, item + 1)
+        proposed = event_watermark(
+            timeline, state.splits, min(clock[idle_item], now) if idle_item <= item else now, log
+        )
         if proposed > timeline["computed"]:
             raise_by_clock(timeline, proposed)
-            if at > item:  # a segment of no items
+            if idle_item > item:  # a segment of no items
                 break
-            n_rises = write_rise(rises, n_rises, at, k, proposed, NONE, proposed, NONE)
+            n_rises = write_rise(rises, n_rises, idle_item, k, proposed, NONE, proposed, NONE)
     return n_rises
 
 

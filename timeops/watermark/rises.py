@@ -36,12 +36,12 @@ class Reached:
 
     Attributes:
         watermark: Just after the item that brought it there; NONE where no item did.
-        reached: The watermark that first came so far: of one item the clock comes first, and its event may raise the
-            watermark further.
+        first_watermark: The watermark that first came so far: within an item the clock acts before the event, which
+            may raise the watermark further.
     """
 
     watermark: Array
-    reached: Array
+    first_watermark: Array
 
 
 @dataclass(frozen=True)
@@ -134,28 +134,30 @@ class Rises:
         period = np.where(now == NONE, NONE, now // self._every * self._every)
         ended = np.searchsorted(self.clock, period, "left") - 1
         ended = np.where(self._clock_at(ended) == NONE, -1, ended)
-        found = self.computed(timeline, ended)
+        at_end_of_period = self.computed(timeline, ended)
         # The period began before the segment, and was published there.
-        is_known = (ended < 0) & (period <= log["period"])
-        known = before["watermark"]
+        was_published = (ended < 0) & (period <= log["period"])
+        published = before["watermark"]
         if self._idle == ARRIVAL_CLOCK and log["ended"] != NONE:
-            known = np.maximum(known, self._by_arrival(np.full(len(known), log["ended"])))
-        value = np.where(is_known, known, found.value)
-        known_by = np.where(known > before["watermark"], NONE, before["watermark_set_by"])
-        return Watermark(value, np.where(is_known, known_by, found.set_by))
+            published = np.maximum(published, self._by_arrival(np.full(len(published), log["ended"])))
+        value = np.where(was_published, published, at_end_of_period.value)
+        published_set_by = np.where(published > before["watermark"], NONE, before["watermark_set_by"])
+        return Watermark(value, np.where(was_published, published_set_by, at_end_of_period.set_by))
 
     def before(self, timeline: Array, place: Array) -> Watermark:
         """Return the watermark that events of the segment find, at their items: the clock may have raised it."""
         if self._every > 0:
             return self.after(timeline, place)  # what a period shows, it shows from its first item on
-        found, rows = self.computed(timeline, place - 1), self._rows
+        computed, rows = self.computed(timeline, place - 1), self._rows
         if self._idle == ARRIVAL_CLOCK:
-            given = self._by_arrival(self._clock_at(place))
+            by_clock = self._by_arrival(self._clock_at(place))
         else:
             high = self._begins[timeline + 1]
             row = _bisect(self._item.take, self._begins[timeline], high, place)
-            given = np.where((row < high) & (rows["item"][row] == place), rows["by_clock"][row], NONE)
-        return Watermark(np.maximum(found.value, given), np.where(given > found.value, NONE, found.set_by))
+            by_clock = np.where((row < high) & (rows["item"][row] == place), rows["by_clock"][row], NONE)
+        return Watermark(
+            np.maximum(computed.value, by_clock), np.where(by_clock > computed.value, NONE, computed.set_by)
+        )
 
     def reaching(self, timeline: Array, wanted: Array) -> Reached:
         """Find when the watermarks of timelines came to values that they did not have before the segment."""
@@ -182,21 +184,21 @@ class Rises:
         is_own, last = following > low, np.maximum(following - 1, 0)
         value = np.where(is_own, rows["computed"][last], before["computed"])
         set_by = np.where(is_own, rows["set_by"][last], before["computed_set_by"])
-        given = self._given(timeline, place, following, high)
-        return Watermark(np.maximum(value, given), np.where(given > value, NONE, set_by))
+        by_clock = self._clock_watermarks(timeline, place, following, high)
+        return Watermark(np.maximum(value, by_clock), np.where(by_clock > value, NONE, set_by))
 
-    def _given(self, timeline: Array, place: Array, following: Array, high: Array) -> Array:
+    def _clock_watermarks(self, timeline: Array, place: Array, following: Array, high: Array) -> Array:
         """Return the watermarks that the clock alone allows timelines at a place."""
         if self._idle == ARRIVAL_CLOCK:
             return self._by_arrival(self._clock_at(place))
-        given = np.full(len(timeline), NONE)
+        by_clock = np.full(len(timeline), NONE)
         if self._idle == WINDOW_CLOSE:
             in_silence = (following < high) & (self._rows["by_clock"][following] != NONE) & (place >= 0)
-            given[in_silence] = self._in_silence(following[in_silence], self._silent_at[place[in_silence]])
-        return given
+            by_clock[in_silence] = self._in_silence(following[in_silence], self._silent_at[place[in_silence]])
+        return by_clock
 
     def _computed_place(self, timeline: Array, wanted: Array) -> tuple[Array, Array]:
-        """Return the first item at which the rules reach so much, and what first came so far."""
+        """Return the first item at which the computed watermark reaches each value, and that watermark."""
         rows, high = self._rows, self._begins[timeline + 1]
         row = _bisect(self._watermark.take, self._begins[timeline], high, wanted)
         is_row = row < high
@@ -205,22 +207,22 @@ class Rises:
         by_clock = is_row & (rows["by_clock"][row] >= wanted)
         reached = np.where(by_clock, rows["by_clock"][row], np.where(is_row, rows["computed"][row], NONE))
         if self._idle == WINDOW_CLOSE and by_clock.any():
-            of_silence, own = row[by_clock], place[by_clock]
+            of_silence, rise_item = row[by_clock], place[by_clock]
 
             def allowed(at: Array) -> Array:
                 return self._in_silence(of_silence, self._silent_at[at])
 
-            first = _bisect(allowed, np.zeros_like(own), own, wanted[by_clock])
-            reached[by_clock] = np.where(first < own, allowed(first), reached[by_clock])
+            first = _bisect(allowed, np.zeros_like(rise_item), rise_item, wanted[by_clock])
+            reached[by_clock] = np.where(first < rise_item, allowed(first), reached[by_clock])
             place[by_clock] = first
         elif self._idle == ARRIVAL_CLOCK and len(self.clock):
             nowhere = np.full(len(wanted), len(self.clock))
             first = _bisect(lambda at: self._by_arrival(self.clock[at]), np.zeros_like(nowhere), nowhere, wanted)
-            given = self._by_arrival(self.clock[np.minimum(first, nowhere - 1)])
-            reached = np.where((first <= place) & (first < nowhere), given, reached)
+            by_arrival = self._by_arrival(self.clock[np.minimum(first, nowhere - 1)])
+            reached = np.where((first <= place) & (first < nowhere), by_arrival, reached)
             place = np.minimum(place, first)
-        known = before >= wanted
-        return np.where(known, -1, place), np.where(known, before, reached)
+        had_it = before >= wanted
+        return np.where(had_it, -1, place), np.where(had_it, before, reached)
 
     def _clock_at(self, place: Array) -> Array:
         if not len(self.clock):

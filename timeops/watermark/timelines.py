@@ -160,7 +160,7 @@ def judge_log(
     role = items[ROLE].to_numpy()
     names = _names(texts.get(TIMELINE), role, before, across if rules.has_across else None)
     timeline = _timeline_of(texts.get(TIMELINE), role, names)
-    splits = _Splits.of(_Whose(timeline, role, texts), before, names, rules)
+    splits = _Splits.of(_Memberships(timeline, role, texts), before, names, rules)
     clock = integers(items[CLOCK_US])
     arrays = f.Items(
         seq=integers(items[SEQ]),
@@ -173,9 +173,9 @@ def judge_log(
         tick=_tick(place, clock),
     )
     start = _with_grids(_start(before, names, splits, rules, place), arrays, rules)
-    whole = pc.index(names, across).as_py() if rules.has_across else -1
-    if whole >= 0:
-        all_timelines.raise_at_start(start, whole)
+    across_index = pc.index(names, across).as_py() if rules.has_across else -1
+    if across_index >= 0:
+        all_timelines.raise_at_start(start, across_index)
     state = start._replace(
         timelines=start.timelines.copy(),
         splits=start.splits.copy(),
@@ -183,13 +183,13 @@ def judge_log(
         log=start.log.copy(),
     )
     findings = f.fold(arrays, state, measures=measures)
-    if whole >= 0:
-        findings = all_timelines.with_across(arrays, start, findings, whole)
-        all_timelines.publish(arrays, start, findings, state, whole)
+    if across_index >= 0:
+        findings = all_timelines.with_across(arrays, start, findings, across_index)
+        all_timelines.publish(arrays, start, findings, state, across_index)
     by_split = pa.table({"source": splits.sources, "split": splits.values})
     return JudgedLog(
         *(Rises(arrays, start, findings), names, by_split, _state(state, names, splits, before, rules)),
-        across=None if whole < 0 else whole,
+        across=None if across_index < 0 else across_index,
         adjusts=rules.time.out_of_order == "adjust",
     )
 
@@ -322,18 +322,18 @@ def _places(texts: pa.Array | pa.ChunkedArray, known: pa.Array) -> Array:
 
 
 def _names(texts: _Coded | None, role: Array, before: pa.Table, across: str | None) -> pa.Array:
-    """Return the timelines of a segment: the ones before it, then the ones that come in it.
+    """Return the timelines of a segment: the existing ones, then the new ones.
 
     With the first items comes `across`, the one that represents all.
     """
-    known = before[TIMELINE].combine_chunks()
+    names_before = before[TIMELINE].combine_chunks()
     if texts is None:
-        return known if len(known) or not len(role) else pa.array([ONE_TIMELINE], pa.string())
-    came = texts.values.take(pc.unique(pa.array(texts.codes[role != OUTSIDE], pa.int32())))
+        return names_before if len(names_before) or not len(role) else pa.array([ONE_TIMELINE], pa.string())
+    names_of_items = texts.values.take(pc.unique(pa.array(texts.codes[role != OUTSIDE], pa.int32())))
     if across is not None and len(role):
-        came = pa.concat_arrays([came, pa.array([across], pa.string())])
-    fresh = came.filter(pc.invert(pc.is_in(came, value_set=known)))
-    return pa.concat_arrays([known, fresh])
+        names_of_items = pa.concat_arrays([names_of_items, pa.array([across], pa.string())])
+    fresh = names_of_items.filter(pc.invert(pc.is_in(names_of_items, value_set=names_before)))
+    return pa.concat_arrays([names_before, fresh])
 
 
 def _timeline_of(texts: _Coded | None, role: Array, names: pa.Array) -> Array:
@@ -457,8 +457,8 @@ def _with_grids(state: f.Fold, items: f.Items, rules: TimeRules) -> f.Fold:
 
 
 @dataclass(frozen=True)
-class _Whose:
-    """To what items belong.
+class _Memberships:
+    """Timelines and splits that items belong to.
 
     Attributes:
         timeline: The index of their timelines.
@@ -477,8 +477,8 @@ class _Splits:
 
     Attributes:
         rows: SPLIT, by timeline.
-        sources: Of each its source.
-        values: Of each its value.
+        sources: The source of each.
+        values: The value of each.
         first: By timeline the first of its splits.
         count: By timeline how many it has.
         of_items: The split of each item; empty without splits.
@@ -492,26 +492,29 @@ class _Splits:
     of_items: Array
 
     @classmethod
-    def of(cls, items: _Whose, before: pa.Table, names: pa.Array, rules: TimeRules) -> "_Splits":
+    def of(cls, items: _Memberships, before: pa.Table, names: pa.Array, rules: TimeRules) -> "_Splits":
         """Return the splits of the items, of the state before them, and the listed ones of every timeline."""
         nothing = np.zeros(0, np.int32)
         if not rules.uses_splits:
             none, no_texts = np.zeros(len(names), np.int64), pa.array([], pa.string())
             return cls(np.zeros(0, f.SPLIT), no_texts, no_texts, none, none, nothing)
-        known = pc.list_flatten(before["splits"]).combine_chunks()
+        stored_splits = pc.list_flatten(before["splits"]).combine_chunks()
         of_state = _places(before[TIMELINE], names)[pc.list_parent_indices(before["splits"]).to_numpy()]
         listed = [*rules.listed_splits] * len(names)
         of_listed = np.repeat(np.arange(len(names)), len(rules.listed_splits))
-        others = [
-            pa.concat_arrays([known.field(name), pa.array([one[n] for one in listed], pa.string())])
+        stored_and_listed = [
+            pa.concat_arrays(
+                [stored_splits.field(name), pa.array([listed_split[n] for listed_split in listed], pa.string())]
+            )
             for n, name in enumerate(("source", "split"))
         ]
         sources, values = (
-            _sorted_texts(items.texts[n].values, rest) for n, rest in zip((SOURCE, SPLIT), others, strict=True)
+            _sorted_texts(items.texts[n].values, more_texts)
+            for n, more_texts in zip((SOURCE, SPLIT), stored_and_listed, strict=True)
         )
         source, value = (
-            np.concatenate([items.texts[name].places(each), _places(rest, each)]).astype(np.int64) + 1
-            for name, each, rest in zip((SOURCE, SPLIT), (sources, values), others, strict=True)
+            np.concatenate([items.texts[name].places(each), _places(more_texts, each)]).astype(np.int64) + 1
+            for name, each, more_texts in zip((SOURCE, SPLIT), (sources, values), stored_and_listed, strict=True)
         )
         of_all = np.concatenate([items.timeline, of_state, of_listed]).astype(np.int64)
         packed = (of_all * (len(sources) + 1) + source) * (len(values) + 1) + value
@@ -532,7 +535,7 @@ class _Splits:
         rows = _split_rows(of_source, of_value, rules)
         at = place[count_items : count_items + len(of_state)]
         for name in ("max_t", "last_clock"):
-            rows[name][at] = integers(known.field(name))
+            rows[name][at] = integers(stored_splits.field(name))
         has_events = rows["max_t"] != NONE
         rows["allows"][has_events] = np.maximum((rows["max_t"] - rows["tolerance"])[has_events], MIN_US)
         return cls(rows, of_source, of_value, first, count, place[:count_items])
@@ -542,23 +545,23 @@ class _Splits:
         """Return the splits of timelines, without an item."""
         no_texts = _Coded(pa.array([], pa.string()), np.zeros(0, np.int32))
         nothing = np.zeros(0, np.int32)
-        return cls.of(_Whose(nothing, nothing, dict.fromkeys((SOURCE, SPLIT), no_texts)), state, names, rules)
+        return cls.of(_Memberships(nothing, nothing, dict.fromkeys((SOURCE, SPLIT), no_texts)), state, names, rules)
 
 
 def _distinct_numbers(numbers: Array) -> tuple[Array, Array]:
     """Return the different numbers that are not below zero, in order, and the place of each among them, else 0."""
     coded = pa.array(numbers).dictionary_encode()  # to sort all of them takes ten times as long
-    each = np.asarray(coded.dictionary)
-    order = np.argsort(each)
-    order = order[each[order] >= 0]
-    rank = np.zeros(len(each), np.int32)
+    distinct = np.asarray(coded.dictionary)
+    order = np.argsort(distinct)
+    order = order[distinct[order] >= 0]
+    rank = np.zeros(len(distinct), np.int32)
     rank[order] = np.arange(len(order))
-    return each[order], rank[np.asarray(coded.indices)]
+    return distinct[order], rank[np.asarray(coded.indices)]
 
 
 def _sorted_texts(*texts: pa.Array) -> pa.Array:
-    found = pc.unique(pa.concat_arrays(texts)).drop_null()
-    return found.take(pc.sort_indices(found))
+    distinct_texts = pc.unique(pa.concat_arrays(texts)).drop_null()
+    return distinct_texts.take(pc.sort_indices(distinct_texts))
 
 
 def _nullable(known: pa.Array, places: Array) -> pa.Array:
@@ -614,7 +617,7 @@ def _state(state: f.Fold, names: pa.Array, splits: _Splits, before: pa.Table, ru
             pa.array(np.arange(len(names) + 1) * windows, pa.int32()), nulled(state.max_close.reshape(-1))
         )
     else:
-        columns |= {name: _kept(before[name], fresh) for name in ("last_clock", "max_close")}
+        columns |= {name: _padded_with_null(before[name], fresh) for name in ("last_clock", "max_close")}
     if rules.uses_splits:
         each = pa.StructArray.from_arrays(
             [splits.sources, splits.values, nulled(state.splits["max_t"]), nulled(state.splits["last_clock"])],
@@ -626,10 +629,10 @@ def _state(state: f.Fold, names: pa.Array, splits: _Splits, before: pa.Table, ru
         columns["splits"] = (
             pa.nulls(len(names), STATE.field("splits").type)
             if rules.follows_activity
-            else _kept(before["splits"], fresh)
+            else _padded_with_null(before["splits"], fresh)
         )
     return pa.table(columns).cast(STATE)
 
 
-def _kept(column: pa.ChunkedArray, fresh: int) -> pa.ChunkedArray:
+def _padded_with_null(column: pa.ChunkedArray, fresh: int) -> pa.ChunkedArray:
     return pa.chunked_array([*column.chunks, pa.nulls(fresh, column.type)])

@@ -72,9 +72,9 @@ class Tolerances:
             least[:] = NEVER if len(self.tried_us) else 0
             in_order = np.zeros(len(least), bool)
             for tried_us in self.tried_us:
-                found, _ = self._fold(log, tried_us, with_clock=True)
+                findings, _ = self._fold(log, tried_us, with_clock=True)
                 is_in = np.ones(len(least), bool)
-                is_in[found.out_of_order["item"]] = False
+                is_in[findings.out_of_order["item"]] = False
                 least[is_in & ~in_order] = tried_us
                 in_order |= is_in
             return Needed(least, none, none)
@@ -94,14 +94,14 @@ class Tolerances:
         """
         today_us = self._of_today(log)
         if today_us is None:
-            found, after = self._fold(log, 0, with_clock=False)
-            return found.behind, after["watermark"]
+            findings, after = self._fold(log, 0, with_clock=False)
+            return findings.below_us, after["watermark"]
         after = np.zeros(len(log.names), f.TIMELINE)
         for name in _OF_WATERMARK:
             us = np.asarray(log.state[name].fill_null(NONE).to_numpy(), np.int64)
             after[name] = np.where(us == NONE, NONE, us + today_us)
         self._after[0, False] = after
-        return log.rises.findings.behind + today_us, after["watermark"]
+        return log.rises.findings.below_us + today_us, after["watermark"]
 
     @staticmethod
     def _of_today(log: JudgedLog) -> int | None:
@@ -130,9 +130,9 @@ class Tolerances:
         state = start._replace(
             timelines=timelines, splits=splits, max_close=start.max_close.copy(), rules=rules, log=start.log.copy()
         )
-        found = f.fold(items, state, measures=not with_clock)
+        findings = f.fold(items, state, measures=not with_clock)
         self._after[tolerance_us, with_clock] = state.timelines
-        return found, state.timelines
+        return findings, state.timelines
 
     def _are_varied(self, log: JudgedLog) -> Array:
         sources = log.splits["source"].to_pylist()

@@ -112,7 +112,7 @@ class Watermarks:
         reached = Reached(np.full(len(wanted_us), NONE), np.full(len(wanted_us), NONE))
         for rows, log, numbers in self._by_log(timeline):
             answer = log.rises.reaching(numbers, wanted_us[rows])
-            reached.watermark[rows], reached.reached[rows] = answer.watermark, answer.reached
+            reached.watermark[rows], reached.first_watermark[rows] = answer.watermark, answer.first_watermark
         return reached
 
     def _by_log(self, timeline: pa.ChunkedArray) -> Iterator[tuple[Array, JudgedLog, Array]]:

@@ -51,10 +51,16 @@ from tidemark.timeops.windows.membership import (
     place,
     with_groups,
 )
-from tidemark.timeops.windows.segment import WindowSegment, closing_watermarks, may_be_late, told_of, with_end_once
+from tidemark.timeops.windows.segment import (
+    WindowSegment,
+    closing_watermarks,
+    may_be_late,
+    with_end_once,
+    with_flushed_windows,
+)
 
 MOST_ASSIGNED = 3
-"""An event in at most so many windows is added up in each of them: that is cheaper than adding up twice."""
+"""Up to this many windows per event, aggregate in each directly: slicing first costs more."""
 
 MOST_JOINED = 10
 """As many spans are joined in one step: more of them take longer than another step."""
@@ -112,7 +118,7 @@ def _given_to_windows(of_slices: DataFrame, window: WindowSpec, partials: dict[s
 
 
 def factors(count: int, most: int) -> list[int]:
-    """Return the factors of a number: each the largest that is not above a bound, or else the smallest that is."""
+    """Return the factors of a number: each the largest up to the bound, or the smallest above it if there is none."""
     divisors, rest = [], count
     while rest > most:
         factor = next(factor for factor in chain(range(most, 1, -1), range(most + 1, rest + 1)) if rest % factor == 0)
@@ -159,12 +165,12 @@ class AlignedWindows:
 
     def closed_contents(self, segment: WindowSegment) -> DataFrame:
         """Return the events of the windows that close in the segment, one row per window that holds them."""
-        events = told_of(segment.events, segment.flushed_windows, self.window)
+        events = with_flushed_windows(segment.events, segment.flushed_windows, self.window)
         return with_groups(segment.closing(self._in_windows(events), self.window), self.window)
 
     def closed_results(self, segment: WindowSegment) -> DataFrame:
         """Return the results of the windows that close in the segment."""
-        events = told_of(segment.events, segment.flushed_windows, self.window)
+        events = with_flushed_windows(segment.events, segment.flushed_windows, self.window)
         partials = partials_by_slice(events, self.window)
         if partials is not None:
             return sliced_results(events, segment, self.window, partials)
@@ -177,7 +183,7 @@ class AlignedWindows:
 
     def contents_so_far(self, segment: WindowSegment, rank: Rank) -> DataFrame:
         """Return the events of the windows that had not closed before the segment, each from its own moment on."""
-        events = told_of(segment.fresh_and_known, segment.flushed_windows, self.window)
+        events = with_flushed_windows(segment.fresh_and_known, segment.flushed_windows, self.window)
         placed = self.place(events).withColumn(END, F.explode(ENDS)).drop(ENDS, MISSED, FILTERED)
         with_ends = with_both_ends(placed, segment.adjusted)
         moment = rank(f"unix_micros({CLOCK})", W_BEFORE, SEQ)

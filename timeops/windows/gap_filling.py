@@ -35,7 +35,14 @@ from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import with_aggregates
 from tidemark.timeops.windows.membership import BY_END, END, START, group_names, left_out, with_groups
-from tidemark.timeops.windows.segment import AFTER_SEQ, WindowSegment, ahead, columns_of, no_seq, watermarks_after
+from tidemark.timeops.windows.segment import (
+    AFTER_SEQ,
+    WindowSegment,
+    columns_of,
+    no_seq,
+    not_passed,
+    watermarks_after,
+)
 
 Span = tuple[int, int]
 """Windows that begin at or after an instant and before another, microseconds."""
@@ -101,7 +108,7 @@ def flushed_of_groups(seen: DataFrame, adjusted: Adjusted, window: WindowSpec) -
     spans = with_ends.withColumn(_BEHIND, first).where(f"{_BEHIND} < __tm_reach")
     ends = f"explode({ends_between(_BEHIND, '__tm_reach', window)}) AS {END}"
     each = spans.selectExpr(c.TIMELINE, *group_names(window), ends).withColumn(START, F.expr(start_of(END, window)))
-    return ahead(each.select("*", no_seq()), adjusted, window).select(*columns_of(window))
+    return not_passed(each.select("*", no_seq()), adjusted, window).select(*columns_of(window))
 
 
 def empty_rows(results: DataFrame, segment: WindowSegment, window: WindowSpec, only: Span | None) -> DataFrame:

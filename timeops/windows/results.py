@@ -37,7 +37,7 @@ from tidemark.timeops.windows.revisions import (
     REVISION,
     revised_contents,
 )
-from tidemark.timeops.windows.segment import WindowSegment, ahead, met_by, of_contents
+from tidemark.timeops.windows.segment import WindowSegment, not_passed, of_contents, with_watermark_met
 
 _NEXT = "__tm_next"
 _NEEDED = "__tm_needed"
@@ -54,11 +54,11 @@ def window_results(segment: WindowSegment, window: WindowSpec, *, only: Span | N
         begin there or later have rows (A2). The columns: `window_start`, `window_end`, group columns, with `top`
         `_rank` and the columns of an event, aggregates, `_revision` INT, `_is_final` BOOLEAN, `_watermark` (just
         after the item at which it was made; null where a flush made it); with `history` also `_late_events`.
-        Revisions that do not pass `having` are rows too. So is what takes back the results of a session that is no
-        more. Where there may be such rows, `__tm_passes` says so; see `passing`.
+        Revisions that do not pass `having` are rows too. So are the rows that retract the results of a replaced
+        session. Where there may be such rows, `__tm_passes` says so; see `passing`.
     """
-    give = _in_revisions if window.revises else _once
-    return give(segment, kind_of(window), only)
+    results_in = _in_revisions if window.revises else _once
+    return results_in(segment, kind_of(window), only)
 
 
 def _once(segment: WindowSegment, kind: WindowKind, only: Span | None) -> DataFrame:
@@ -162,7 +162,7 @@ def late_for_windows(segment: WindowSegment, window: WindowSpec) -> DataFrame:
     """
     late = kind_of(window).late_events(segment)
     if segment.flushed_windows is not None:
-        by_flush = met_by(late.where(BY_FLUSH), segment.adjusted)
+        by_flush = with_watermark_met(late.where(BY_FLUSH), segment.adjusted)
         late = late.where(f"NOT {BY_FLUSH}").unionByName(by_flush)
     if not segment.adjusted.rules.clock_moves:
         return late
@@ -206,7 +206,7 @@ def flushed_after(segment: WindowSegment, window: WindowSpec) -> DataFrame | Non
     The watermark has not passed them; None where there was no flush.
     """
     adjusted = segment.adjusted
-    earlier = None if segment.flushed_windows is None else ahead(segment.flushed_windows, adjusted, window)
+    earlier = None if segment.flushed_windows is None else not_passed(segment.flushed_windows, adjusted, window)
     if not segment.flushed:
         return earlier
     if window.empty:

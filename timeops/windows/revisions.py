@@ -166,7 +166,9 @@ def _on_time(bounds: Open, marks: Marks, window: WindowSpec, watermarks: Waterma
     crosses = ~earlier & _passed(bounds.after[rows], end, window)
     reached = watermarks.reaching(_at(bounds.timeline, rows[crosses]), end[crosses] + window.ends_inside_us)
     now, watermark = np.zeros(len(rows), bool), np.full(len(rows), NONE)
-    now[crosses] = (reached.reached != NONE) & (reached.reached < _closes_at(bounds, window)[rows[crosses]])
+    now[crosses] = (reached.first_watermark != NONE) & (
+        reached.first_watermark < _closes_at(bounds, window)[rows[crosses]]
+    )
     watermark[crosses] = reached.watermark
     has_result = in_time & (earlier | now)
     return _Given(rows[has_result], marks.rank[has_result], now[has_result], watermark[has_result])

@@ -5,8 +5,8 @@ place of events; the watermark at the item that closed a window, looked up on th
 that a flush closed and the watermark has not passed, which stay closed in a reopened pipeline. Not here: what the
 window makes of them (kinds.py, results.py), the rules of time (events/).
 
-A result has its end as its time, and the watermark of its timeline. So it is never late: a window closes before none
-of the windows over it, as these allow at least its lateness.
+A result has its end as its time, and the watermark of its timeline. So it is never late: an outer window never
+closes first, as it allows at least as much lateness.
 """
 
 from collections.abc import Callable, Sequence
@@ -47,7 +47,7 @@ def closing_watermarks(wanted: DataFrame, adjusted: Adjusted, window: WindowSpec
         return [adjusted.watermarks.reaching(rows[c.TIMELINE], integers(rows[_CLOSES_AT])).watermark]
 
     closed = wanted.withColumn(_CLOSES_AT, F.expr(close_time(END, window)))
-    return _answered(closed, adjusted, [c.WATERMARK], ask).drop(_CLOSES_AT)
+    return _with_looked_up(closed, adjusted, [c.WATERMARK], ask).drop(_CLOSES_AT)
 
 
 def watermarks_after(wanted: DataFrame, adjusted: Adjusted) -> DataFrame:
@@ -62,10 +62,10 @@ def watermarks_after(wanted: DataFrame, adjusted: Adjusted) -> DataFrame:
     def ask(rows: pa.Table) -> list[Array]:
         return [adjusted.watermarks.after(rows[c.TIMELINE], integers(rows[AFTER_SEQ])).value]
 
-    return _answered(wanted, adjusted, [c.WATERMARK], ask)
+    return _with_looked_up(wanted, adjusted, [c.WATERMARK], ask)
 
 
-def met_by(events: DataFrame, adjusted: Adjusted) -> DataFrame:
+def with_watermark_met(events: DataFrame, adjusted: Adjusted) -> DataFrame:
     """Add the watermark before each of few events, and what set it: `__tm_w_before`, `__tm_w_set_by`."""
 
     def ask(rows: pa.Table) -> list[Array]:
@@ -73,11 +73,11 @@ def met_by(events: DataFrame, adjusted: Adjusted) -> DataFrame:
         return [watermark.value, watermark.set_by]
 
     bare = events.drop(c.W_BEFORE, c.W_SET_BY)
-    watermarks = _answered(bare.select(c.TIMELINE, c.SEQ), adjusted, [c.W_BEFORE, c.W_SET_BY], ask)
+    watermarks = _with_looked_up(bare.select(c.TIMELINE, c.SEQ), adjusted, [c.W_BEFORE, c.W_SET_BY], ask)
     return bare.join(watermarks, [c.TIMELINE, c.SEQ])
 
 
-def _answered(
+def _with_looked_up(
     wanted: DataFrame, adjusted: Adjusted, names: Sequence[str], ask: Callable[[pa.Table], Sequence[Array]]
 ) -> DataFrame:
     """Return the rows with columns that are looked up on the driver; without items nothing rises."""
@@ -107,16 +107,16 @@ def of_contents(contents: DataFrame, adjusted: Adjusted, window: WindowSpec) -> 
     """
     keys = [c.TIMELINE, *group_names(window), START, END]
     once = contents.groupBy(*keys).agg(F.max(c.SEQ).alias(LAST_SEQ) if c.SEQ in contents.columns else no_seq())
-    return ahead(once, adjusted, window).select(*columns_of(window))
+    return not_passed(once, adjusted, window).select(*columns_of(window))
 
 
-def ahead(windows: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
+def not_passed(windows: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
     """Return the windows that the watermark has not passed; one whose end it has reached is kept as well."""
     is_ahead = f"NOT coalesce({close_time(END, window)} < {c.W_END}, false)"
     return with_end(windows, adjusted).where(is_ahead).drop(c.W_END)
 
 
-def told_of(events: DataFrame, flushed_windows: DataFrame | None, window: WindowSpec) -> DataFrame:
+def with_flushed_windows(events: DataFrame, flushed_windows: DataFrame | None, window: WindowSpec) -> DataFrame:
     """Return events with `membership.FLUSHED_WINDOWS`, empty where their group has none; unchanged without any."""
     if flushed_windows is None:
         return events
@@ -134,7 +134,7 @@ def may_be_late(accepted: DataFrame, flushed_windows: DataFrame | None, window: 
     """Return the accepted events that may find windows closed: behind the watermark, or where a flush closed some."""
     if flushed_windows is None:
         return accepted.where(f"{c.W_BEFORE} IS NOT NULL")
-    return told_of(accepted, flushed_windows, window)
+    return with_flushed_windows(accepted, flushed_windows, window)
 
 
 def no_seq() -> Column:

@@ -220,7 +220,7 @@ def _may_meet(closed: Array, earliest: int, latest: int) -> bool:
 
 
 def _needs_order(chain: Array, came: Came, rules: Any) -> bool:
-    """Return whether the order in which the events of a chain came matters to the question."""
+    """Return whether arrival order affects the sessions of a chain."""
     if rules["revises"] == 1 and rules["early"] > 0:
         return True
     if rules["keeps"] == 0:

@@ -40,7 +40,13 @@ from tidemark.timeops.windows.membership import (
     takes_part,
     with_groups,
 )
-from tidemark.timeops.windows.segment import WindowSegment, closing_watermarks, may_be_late, told_of, with_end_once
+from tidemark.timeops.windows.segment import (
+    WindowSegment,
+    closing_watermarks,
+    may_be_late,
+    with_end_once,
+    with_flushed_windows,
+)
 
 _MADE = "__tm_made"
 """STRUCT<moment, fresh> of an instant: of the first of the events that make it."""
@@ -88,7 +94,7 @@ class SlidingWindows:
 
     def closed_contents(self, segment: WindowSegment) -> DataFrame:
         """Return the events of the instants that close in the segment with `_watermark`, a row per instant."""
-        passing = self._passing(told_of(segment.events, segment.flushed_windows, self.window), segment)
+        passing = self._passing(with_flushed_windows(segment.events, segment.flushed_windows, self.window), segment)
         made = _made_by(passing, self.window).select(c.TIMELINE, *group_names(self.window), END).distinct()
         closing = closing_watermarks(segment.closing(made, self.window), segment.adjusted, self.window)
         return _held_at(_with_cell(closing, self.window), passing, self.window, c.WATERMARK)
@@ -106,7 +112,9 @@ class SlidingWindows:
 
         An instant that a late event makes holds events that came before there was any.
         """
-        passing = self._passing(told_of(segment.fresh_and_known, segment.flushed_windows, self.window), segment)
+        passing = self._passing(
+            with_flushed_windows(segment.fresh_and_known, segment.flushed_windows, self.window), segment
+        )
         moment = rank(f"unix_micros({c.CLOCK})", c.W_BEFORE, c.SEQ)
         made = _made_by(passing, self.window, c.SEQ, c.CLOCK, FRESH).withColumn("moment", F.expr(moment))
         first = F.expr(f"min(struct(moment, {FRESH} AS fresh))").alias(_MADE)
@@ -128,7 +136,7 @@ class SlidingWindows:
         """Add BOOLEAN `into`: an instant is still open at which the event counts, or at which it is gone."""
         is_open = open_to(c.shifted(c.T_FINAL, self.window.size_us), c.W_END, self.window)
         if self.needs_others:
-            events = told_of(events, segment.flushed_windows, self.window)
+            events = with_flushed_windows(events, segment.flushed_windows, self.window)
             is_open = f"{_is_in_one(events, self.window)} AND {is_open}"
         return with_end_once(events, segment.adjusted).withColumn(into, F.expr(is_open)).drop(FLUSHED_WINDOWS)
 

@@ -156,7 +156,7 @@ def assert_as_if_sorted(drawn: random.Random, *, by_arrival: bool, reads_tables:
         for number, row in enumerate(expected)
         if reads_tables and row[PLACE] is not None
     ]
-    assert log.taken().to_pylist() == taken
+    assert log.replacements().to_pylist() == taken
     in_log = {100 + number: ahead[row["id"]] for number, row in enumerate(expected) if row["id"] in ahead}
     seqs, furthest_us = log.ahead()
     assert (seqs.tolist(), furthest_us) == ([*in_log], max(in_log.values(), default=0))
@@ -167,4 +167,4 @@ def test_an_ingestion_without_records_moves_no_clock() -> None:
     log = NumberedLog(records, records.in_order(by_arrival=True, from_us=None), 3, 9)
     assert (len(log), log.pieces(1), log.last_clock_us, log.first_clock_us) == (0, [], 9, None)
     assert not log.last_arrivals()
-    assert not len(log.taken())
+    assert not len(log.replacements())

@@ -7,7 +7,7 @@ value is, both within budgets that only shrink.
 import ast
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -50,8 +50,13 @@ IDIOMS = re.compile(r"\bthere\s+(?:is|are|was|were)\s+no\b|\bno\s+(?:longer|more
 """What looks like such a turn and is English."""
 WITHOUT_NOUN = {"found", "one", "known", "own", "said", "given", "told", "kept", "asked"}
 """Names that do not say what a value is: a reader has to look up `found`, and not `refused_seqs`."""
-NAMES = {"timeops": 62, "resources": 25, "assets": 206, "pipelines": 105}
-"""How many variables, arguments, fields and functions of each storey still have such a name."""
+VAGUE = {"after", "before", "came", "done", "each", "gone", "more", "others", "reached", "rest"}
+VAGUE |= {"seen", "there", "wanted", "whole"}
+"""Names that say when or how much, and not of what; some are good in a few lines."""
+NAMES = {"timeops": 43, "resources": 25, "assets": 199, "pipelines": 105}
+"""How many variables, arguments, fields and functions of each storey still have a name without a noun."""
+NAMES_VAGUE = {"timeops": 254, "resources": 231, "assets": 324, "pipelines": 96}
+"""The same of VAGUE."""
 NOUNS = re.compile(r"(?:What|Whether|Those|As of)\b")
 """How no first line of a docstring begins."""
 NOUNS_OF_FUNCTIONS = re.compile(r"(?:The|An?|How|Who|Why|Which)\b")
@@ -134,7 +139,7 @@ def prose_in(source: str, *, texts: bool = True) -> list[tuple[int, str]]:
     return prose + [(token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT]
 
 
-def names_without_noun(source: str) -> Iterator[tuple[int, str]]:
+def names_without_noun(source: str, words: Collection[str] = frozenset(WITHOUT_NOUN)) -> Iterator[tuple[int, str]]:
     """Find what a Python file binds to names without a noun, each with its line."""
     for node in ast.walk(ast.parse(source)):
         name = None
@@ -144,7 +149,7 @@ def names_without_noun(source: str) -> Iterator[tuple[int, str]]:
             name = node.arg
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
             name = node.name
-        if name in WITHOUT_NOUN:
+        if name is not None and name in words:
             yield getattr(node, "lineno", 0), name
 
 
@@ -186,12 +191,16 @@ def test_the_code_uses_none_of_these_words(folder: str) -> None:
     assert not found, "\n".join(map(str, found))
 
 
+@pytest.mark.parametrize(("words", "budgets"), [(WITHOUT_NOUN, NAMES), (VAGUE, NAMES_VAGUE)], ids=["noun", "vague"])
 @pytest.mark.parametrize("storey", STOREYS)
-def test_a_storey_has_as_many_names_without_a_noun_as_its_budget_says(storey: str) -> None:
+def test_a_storey_has_as_many_names_without_a_noun_as_its_budget_says(
+    storey: str, words: set[str], budgets: dict[str, int]
+) -> None:
     """More are too many; if there are fewer, the budget has to be lowered, so that it never grows again."""
-    names = [Found(name_of(path), *name) for path in code_in(storey) for name in names_without_noun(read(path))]
-    assert len(names) >= NAMES[storey], f"lower NAMES: {storey} has {len(names)}"
-    assert len(names) <= NAMES[storey], "\n".join([f"{len(names)}, not {NAMES[storey]}:", *map(str, names)])
+    paths, budget = code_in(storey), budgets[storey]
+    names = [Found(name_of(path), *name) for path in paths for name in names_without_noun(read(path), words)]
+    assert len(names) >= budget, f"lower the budget: {storey} has {len(names)}"
+    assert len(names) <= budget, "\n".join([f"{len(names)}, not {budget}:", *map(str, names)])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

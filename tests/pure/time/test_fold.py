@@ -262,7 +262,9 @@ def assert_rises(judged: JudgedLog, timeline: str, before: int | None, after: li
     wanted = sorted({us + near for us in after if us is not None for near in (-3, 0, 1)})
     wanted = [us for us in wanted if before is None or us > before]
     reached = judged.rises.reaching(np.full(len(wanted), index), np.array(wanted, np.int64))
-    for us, watermark, first in zip(wanted, reached.watermark.tolist(), reached.reached.tolist(), strict=True):
+    for us, watermark, first in zip(
+        wanted, reached.watermark.tolist(), reached.first_watermark.tolist(), strict=True
+    ):
         assert (None if watermark == NONE else watermark) == next(
             (w for w in after if w is not None and w >= us), None
         )

@@ -205,7 +205,7 @@ def log_of(spark: SparkSession, folder: Path, warehouse: str) -> pa.Table:
     """Return the log after one ingestion."""
     workspace = Workspace(read_spec(folder / "mixed.yaml"), folder / warehouse, lambda: spark)
     create_tables(workspace)
-    assert not ingest(workspace, "run").found.errors
+    assert not ingest(workspace, "run").input_seen.errors
     return workspace.lake.rows(RAW_EVENTS).sort_by(c.SEQ)
 
 
