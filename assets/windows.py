@@ -127,7 +127,7 @@ def _days_lost(workspace: Workspace, window: WindowSpec, before: Commit) -> Iter
     """Return the days that have fewer results than as of a commit; none if VACUUM has deleted its files."""
     table = tables.window_table(window.name)
     version = before.table_versions.get(table)
-    if version is None or not workspace.lake.opened.seen(table, version).has_files:
+    if version is None or workspace.lake.opened.still_readable(table, version) is None:
         return ()
     now, old = rows_by_day(workspace, table), rows_by_day(workspace, table, version=version)
     return [day for day, n in old.items() if now[day] < n]

@@ -22,7 +22,7 @@ from tidemark.assets.removal import Removal, old_rows, remove_old
 from tidemark.assets.runs import job_of, key
 from tidemark.resources import tables
 from tidemark.resources.delta.undoing import same_rows
-from tidemark.resources.delta.upkeep import Size, compact, keep_readable, mend_bounds, size_of, vacuum
+from tidemark.resources.delta.upkeep import Size, compact, keep_readable, mend_bounds, size_of, trim_log, vacuum
 from tidemark.resources.quality.failures import forget_failures
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace, silent
@@ -72,7 +72,7 @@ class Upkeep:
 
     @property
     def freed(self) -> int:
-        """Bytes of the data files that were deleted."""
+        """Bytes of the files that were deleted."""
         return sum(table.freed for table in self.tables)
 
 
@@ -166,7 +166,7 @@ def _keep_up(workspace: Workspace, table: str, retain: timedelta) -> Kept:
         committed = 0 if table == tables.BATCHES else workspace.batches.base_versions([table])[table]
         versions = same_rows(lake, table, committed) if committed else []
         keep_readable(lake, table, committed or lake.version(table), retain)
-        freed = vacuum(lake, table, retain, versions)
+        freed = vacuum(lake, table, retain, versions) + trim_log(lake, table, retain, versions)
     return Kept(table, before, size_of(lake, table), freed)
 
 

@@ -13,9 +13,11 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from tidemark.resources.delta.log import LOG, MENDING, actions_in, entries_of, entry_path
-from tidemark.resources.places.place import Place, names_in
+from tidemark.resources.places.place import Place, delta_place, names_in
 
 _FOREVER_MS = 2**62
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\b.*\.parquet")
@@ -50,7 +52,7 @@ class Lifetime:
 
 @dataclass(frozen=True)
 class History:
-    """A table's log, from its first entry to its latest.
+    """A table's log, from its first entry to its latest. Upkeep may have deleted earlier ones, before a checkpoint.
 
     Attributes:
         files: The files, by the version that added them; one that was restored is there several times.
@@ -95,6 +97,10 @@ def history_of(folder: Place, latest: int) -> History:
     there = [version for version in entries_of(folder) if version <= latest]
     lacking = {*range(there[0], latest + 1)}.difference(there) if there else set()
     read = _Read()
+    if there and there[0]:  # upkeep has deleted the entries before a checkpoint
+        files = _files_at(folder, there.pop(0))
+        read.living = {file.path: file for file in files or ()}
+        lacking |= {0} if files is None else set()
     with ThreadPoolExecutor(pa.cpu_count()) as pool:
         for version, actions in zip(there, pool.map(lambda version: _entry(folder, version), there), strict=True):
             if actions is None:
@@ -104,6 +110,16 @@ def history_of(folder: Place, latest: int) -> History:
     files = sorted([*read.ended, *read.living.values()], key=lambda file: file.added)
     checkpoints = {int(match[1]) for match in map(_CHECKPOINT.match, names_in(folder / LOG)) if match}
     return History(files, tuple(sorted(lacking)), tuple(sorted(checkpoints)), read.vacuumed_ms)
+
+
+def _files_at(folder: Place, version: int) -> list[Lifetime] | None:
+    """Return the files of a version, as if all had come with it; None if it cannot be opened."""
+    try:
+        table = DeltaTable(**delta_place(folder), version=version)
+    except (DeltaError, OSError):
+        return None
+    actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    return [Lifetime(file["path"], file["size_bytes"], file["num_records"], version) for file in actions]
 
 
 def _entry(folder: Place, version: int) -> list[dict[str, Any]] | None:

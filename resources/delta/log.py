@@ -6,7 +6,7 @@ the reaction to foreign commits (undoing.py), the choice of versions of a source
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -496,11 +496,21 @@ def changes_between(folder: Place, after: int, latest: int) -> list[Commit]:
 
 def commit_of_attempt(folder: Place, latest: int, attempt: int) -> Commit | None:
     """Return the newest commit up to a version that wrote rows for an attempt, None if there is none."""
-    commits = (own_commit(folder, version) for version in range(latest, 0, -1))
-    return next((commit for commit in commits if commit.writes_for == attempt), None)
+    return next((commit for commit in _newest_first(folder, latest) if commit.writes_for == attempt), None)
 
 
 def newest_change(folder: Place, latest: int) -> Commit | None:
     """Return the newest commit that is not maintenance, None if there is none."""
-    commits = (own_commit(folder, version) for version in range(latest, 0, -1))
-    return next((commit for commit in commits if commit.changes), None)
+    return next((commit for commit in _newest_first(folder, latest) if commit.changes), None)
+
+
+def _newest_first(folder: Place, latest: int) -> Iterator[Commit]:
+    """Yield the commits up to a version, back to the first one whose entry upkeep has left."""
+    for version in range(latest, 0, -1):
+        try:
+            commit = own_commit(folder, version)
+        except LakeError:
+            if version < min(entries_of(folder), default=0):
+                return
+            raise
+        yield commit

@@ -7,12 +7,14 @@ tries again.
 """
 
 import math
+import re
 import stat
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,7 @@ from tidemark.resources.delta.files import (
     statistics,
 )
 from tidemark.resources.delta.lake import Lake
-from tidemark.resources.delta.log import entry_path
+from tidemark.resources.delta.log import LOG, entry_path
 from tidemark.resources.delta.versions import RETENTION, files_beyond_bounds, files_of
 from tidemark.resources.places.place import Place, files_below, relative
 from tidemark.timeops.durations import parse_duration
@@ -44,6 +46,8 @@ _FEW_FILES = 8  # small files that stay as they are: joining them would cost mor
 _SORTED_BYTES = 256_000_000  # a larger table is not sorted
 _FORGOTTEN = timedelta(days=1)  # a file that is so old and belongs to no version comes from a failed write
 _TRIES = 5
+_IN_LOG = re.compile(r"\.?(\d{20})\.(.+)")
+_CHECKPOINT = "checkpoint.parquet"
 _WEEK = timedelta(days=7)
 """The retention of a table that says nothing of it."""
 
@@ -146,6 +150,46 @@ def vacuum(lake: Lake, table: str, retain: timedelta, keep: Sequence[int]) -> in
     with suppress(CommitFailedError):  # the files are deleted; only their note in the log met another commit
         delta.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=full, keep_versions=versions)
     return freed
+
+
+def trim_log(lake: Lake, table: str, retain: timedelta, keep: Sequence[int]) -> int:
+    """Delete the entries of a table's log that only old versions need; return their bytes.
+
+    Delta's own clean-up is off, as it knows nothing of commits. Like that, it deletes all that is before a
+    checkpoint. This one is not after the versions to keep, nor after one that was the latest within the retention.
+    """
+    files: dict[int, list[tuple[Place, Any]]] = {}
+    ages: dict[int, float] = {}
+    checkpoints: dict[int, Place] = {}
+    for place, seen in files_below(lake.path(table) / LOG, "*.*"):
+        if (match := _IN_LOG.fullmatch(place.name)) is not None:
+            number = int(match[1])
+            files.setdefault(number, []).append((place, seen))
+            if match[2] == "json":
+                ages[number] = time.time() - seen.st_mtime
+            elif match[2] == _CHECKPOINT:
+                checkpoints[number] = place
+    old = [*takewhile(lambda version: ages[version] >= retain.total_seconds(), sorted(ages))]
+    first = min([*old[-1:], *keep]) if old else -1
+    begins = max((number for number in checkpoints if number <= first), default=-1)
+    if begins <= min(files, default=0) or not _leads_to_newest(checkpoints[begins], begins, ages):
+        return 0
+    gone = [file for number in sorted(files) if number < begins for file in files[number]]
+    for place, _ in gone:  # the oldest ones first: wherever this is stopped, no entry is missing in between
+        place.unlink(missing_ok=True)
+    return sum(seen.st_size for _, seen in gone)
+
+
+def _leads_to_newest(checkpoint: Place, number: int, entries: Mapping[int, Any]) -> bool:
+    """Return whether a table can be opened from a checkpoint on."""
+    if {*range(number, max(entries) + 1)} - {*entries}:
+        return False
+    try:
+        with checkpoint.open("rb") as stream:
+            pq.read_table(stream)
+    except (OSError, pa.ArrowException):
+        return False
+    return True
 
 
 def erase_old_files(lake: Lake, table: str, version: int) -> int:

@@ -499,6 +499,13 @@ class Opened:
         self.keep(table, newest)
         return found
 
+    def still_readable(self, table: str, version: int) -> Version | None:
+        """Return a table at an old version; None if upkeep has deleted its entry in the log, or a file of it."""
+        if not entry_path(self.place(table), version).is_file():
+            return None
+        old = self.seen(table, version)
+        return old if old.has_files else None
+
     def known(self, table: str, delta: DeltaTable) -> Version:
         """Return the current version of an opened table with all that is known of it."""
         number = delta.version()
