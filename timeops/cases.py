@@ -434,7 +434,7 @@ def _arrival_problems(record: Row, source: Source, at: Path, spec: Spec, *, is_k
             read_instant(record[ARRIVAL])
         except ProblemsError as error:
             yield from (Problem(p.found, expected=p.expected, at=(*at, ARRIVAL)) for p in error.problems)
-    elif not is_known and (keys := keys_by_arrival(spec.time, spec.windows)):
+    elif not is_known and (keys := keys_by_arrival(spec.time, spec.windows, spec.sources)):
         fault = f"the key is missing: {', '.join(keys)} depends on when a record arrived"
         expected = "an instant; a record without one arrives together with the one before it"
         yield Problem(fault, expected=expected, at=(*at, ARRIVAL))

@@ -289,12 +289,13 @@ def _first_row_problems(
             yield replace(problem, at=("windows", position, *problem.at))
 
 
-def keys_by_arrival(time: TimeSpec, windows: Iterable[WindowSpec] = ()) -> list[str]:
+def keys_by_arrival(time: TimeSpec, windows: Iterable[WindowSpec] = (), sources: Sequence[Source] = ()) -> list[str]:
     """Return the keys of the spec whose effect depends on when records arrived, such as `time.late`."""
-    keys = []
-    if time.timestamp_by is None:
+    keys = [f"sources[{source.name}].timestamp_by" for source in sources if _by_arrival(source.timestamp_by)]
+    has_own = bool(sources) and all(source.timestamp_by for source in sources)
+    if time.timestamp_by is None and not has_own:
         keys.append("time (without `timestamp_by` event time is arrival time)")
-    elif mentions(time.timestamp_by, "_arrival_time"):
+    elif _by_arrival(time.timestamp_by) and not has_own:
         keys.append("time.timestamp_by")
     keys += ["time.deduplicate_by"] * any(mentions(text, "_arrival_time") for text in time.deduplicate_by)
     keys += ["time.over"] * any(mentions(text, "_arrival_time") for text in time.over)
@@ -306,6 +307,10 @@ def keys_by_arrival(time: TimeSpec, windows: Iterable[WindowSpec] = ()) -> list[
         if window.revises and (window.early_every_us or window.revise_every_us):
             keys.append(f"windows ({window.name}), whose results are revised by the clock")
     return keys
+
+
+def _by_arrival(timestamp_by: str | None) -> bool:
+    return timestamp_by is not None and mentions(timestamp_by, "_arrival_time")
 
 
 class Outputs(SpecModel):

@@ -16,6 +16,7 @@ from tidemark.pipelines.spec_files import read_spec
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.spec import parse_spec
 from tidemark.timeops.spec.changes import Meaning, changes_between
+from tidemark.timeops.spec.pipeline import keys_by_arrival
 from tidemark.timeops.spec.scope import Scope
 
 JOIN: dict[str, Any] = {
@@ -225,3 +226,20 @@ def test_a_changed_join_asks_for_the_past_of_all_tables_and_a_renamed_source_doe
     renamed = changed("sources.1.was", "other", renamed)
     [change] = changes_between(*(yaml.safe_load(spec.canonical_json()) for spec in (before, parse(renamed))))
     assert change.past == Scope.NOTHING
+
+
+def test_where_each_source_has_an_event_time_no_arrival_counts() -> None:
+    spec = joined()
+    assert spec["time"].pop("timestamp_by")
+    for source in spec["sources"]:
+        source["timestamp_by"] = "t"
+    found = parse(spec)
+    assert keys_by_arrival(found.time, (), found.sources) == []
+    spec["sources"][1]["timestamp_by"] = "_arrival_time"
+    found = parse(spec)
+    assert keys_by_arrival(found.time, (), found.sources) == ["sources[other].timestamp_by"]
+    del spec["sources"][1]["timestamp_by"]
+    found = parse(spec)
+    assert keys_by_arrival(found.time, (), found.sources) == [
+        "time (without `timestamp_by` event time is arrival time)"
+    ]

@@ -16,6 +16,7 @@ from tests.oracle.joins import joined
 from tests.oracle.model import Control, Record
 from tests.oracle.outcome import Outcome
 from tests.properties.logs import interval_join_of, join_of
+from tests.runs.batch.test_simulations import made_with
 from tests.runs.landing import ASKS_AND_BIDS, START, expected, land, log_items, table, us
 from tests.runs.running import FLUSH, Made, asked, command, go, written
 from tidemark.pipelines.runner import RunOptions
@@ -108,6 +109,30 @@ def test_what_operators_let_in_and_take_out_is_in_the_joins_once(spark: SparkSes
     assert done.exit_code == 0, done.output
     assert_joins_equal_the_oracle(made, least=1)
     assert _by_events(table(made[1].warehouse, made[0].spec, "joins/priced")) == before
+
+
+@pytest.mark.long
+def test_the_patience_that_is_named_for_a_record_that_joins_have_refused_is_the_least(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    made = written(tmp_path, "joining", DROPS)
+    land(tmp_path / "asks", 60, seed=3)
+    land(tmp_path / "bids", 60, seed=4)
+
+    def refused_by_joins(of: Made) -> set[int]:
+        letters = table(of[1].warehouse, of[0].spec, "dead_letters")
+        return {row["_arrival_seq"] for row in letters if row["reason"] == "join_closed"}
+
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance)
+        seq = min(refused_by_joins(made))
+        answer = tm.explain(made[0].path, seq=seq, warehouse=str(made[1].warehouse)).to_dict()
+        least = parse_duration(answer["admitted_by"]["time.out_of_orderness"])
+        for patience, is_refused in ((least, False), (least - timedelta(milliseconds=1), True)):
+            setting = f"time.out_of_orderness={patience // timedelta(microseconds=1)} us"
+            other = made_with(made, (setting,), f"with_{is_refused}")
+            go(other, instance)
+            assert (seq in refused_by_joins(other)) == is_refused
 
 
 def assert_explained(made: Made, letters: list[dict[str, Any]]) -> None:
