@@ -76,6 +76,21 @@ def test_an_event_that_a_plan_leaves_in_place_is_in_a_session_that_is_open(longe
                 assert not keeper.is_closed(session.key, watermark), (times, watermark)
 
 
+def test_an_event_that_a_plan_leaves_in_place_is_in_a_session_that_is_open_also_where_each_has_its_own_gap() -> None:
+    window = spec(kind="session", gap="v * INTERVAL 1 SECOND", max_gap="10 us", allowed_lateness="4 us")
+    rng, keeper = random.Random(7), WindowKeeper(Window("w", "session", gap_us=10, allowed_lateness_us=4))
+    needed = 0
+    for _ in range(300):
+        times = sorted(rng.randint(0, 60) for _ in range(rng.randint(1, 12)))
+        keeper.gaps = {seq: rng.randint(1, 10) for seq in range(len(times))}
+        watermark = rng.randint(0, 90)
+        for session in keeper.sessions_of([(t, seq) for seq, t in enumerate(times)], "", ()):
+            if any(times[seq] >= needed_for_certain_from(watermark, window) for seq in session.seqs):
+                assert not keeper.is_closed(session.key, watermark), (times, watermark)
+                needed += 1
+    assert needed
+
+
 def test_an_event_of_a_sliding_window_is_needed_until_the_instant_at_which_it_goes_is_closed() -> None:
     window = spec(kind="sliding", size="10 us", allowed_lateness="3 us")
     keeper = WindowKeeper(Window("w", "sliding", size_us=10, allowed_lateness_us=3))

@@ -93,6 +93,17 @@ ELSEWHERE: list[dict[str, Any]] = [
     {"time": {"timestamp_by": "at", "over": ["tags", "encode(k, 'utf-8')"]}},
     {"source": {"split": "map(k, n)"}},
     {"windows": [{"name": "w", "kind": "snapshot", "group_by": ["map(k, n) AS m"], "top": {"n": 1, "by": "n"}}]},
+    {
+        "windows": [
+            {"name": f"w{number}", "kind": "session", "gap": gap, "max_gap": "1 h", "aggregates": COUNT}
+            for number, gap in enumerate(
+                [
+                    *("n", "if(n > 1, 5, 7)", "CASE k WHEN 'a' THEN '5 minutes' END", "gapp"),
+                    *("INTERVAL 5 MINUTES", "make_ym_interval(n)", "_timestamp - at", "make_dt_interval(0, 0, k)"),
+                ]
+            )
+        ]
+    },
     {"source": {"arrival_time": "to_timestamp(at, 'EEE, d MMM yyyy')"}},
     {"source": {"arrival_time": "to_timestamp(at, 'yyyy MMMMM')"}},
 ]
