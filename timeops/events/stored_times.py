@@ -110,7 +110,7 @@ def _is_utf8(texts: pa.Array) -> bool:
 def _narrow(whole: pa.Table, items: DataFrame, rules: TimeRules, texts: Sequence[str], *, counts: bool) -> pa.Table:
     unit_us, count = rules.time.unit_us, len(whole)
     event = np.asarray(whole[_EVENT])
-    role = roles(np.zeros(count, np.int8), event, np.asarray(whole[_ARRIVAL]), rules)
+    role = roles(np.zeros(count, np.int8), event, whole[_ARRIVAL], rules)
     columns: dict[str, object] = {
         SEQ: whole[SEQ],
         T_US: whole[_EVENT] if unit_us == 1 else pa.array(event // unit_us * unit_us),

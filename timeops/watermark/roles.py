@@ -5,6 +5,7 @@ Here: the role, as SQL for rows of Spark and for arrays. Not here: what the loop
 """
 
 import numpy as np
+import pyarrow as pa
 
 from tidemark.timeops import columns as c
 from tidemark.timeops.arrival import kept_early
@@ -30,7 +31,9 @@ def role_sql(rules: TimeRules) -> str:
     return f"CAST(IF({c.REASON} IS NULL, {accepted}, {refused}) AS TINYINT)"
 
 
-def roles(why: Array, event_us: Array, arrival_us: Array, rules: TimeRules) -> Array:
+def roles(
+    why: Array, event_us: Array | pa.ChunkedArray, arrival_us: Array | pa.ChunkedArray, rules: TimeRules
+) -> Array:
     """Return the roles of records: `why` is what refuses each before rule 3, as CODES, 0 for nothing."""
     refused = ACTIVE if rules.follows_activity else OUTSIDE
     of_code = np.full(len(REASONS) + 1, refused, np.int8)
@@ -38,7 +41,7 @@ def roles(why: Array, event_us: Array, arrival_us: Array, rules: TimeRules) -> A
     role = of_code[why]
     rule = kept_early(rules.time)
     if rule is not None:
-        role[rule.applies(event_us - arrival_us) & (why == 0)] = AHEAD
+        role[rule.applies(np.asarray(event_us) - np.asarray(arrival_us)) & (why == 0)] = AHEAD
     return role
 
 
