@@ -29,7 +29,7 @@ _LEAST_S = 10.0
 
 @dataclass(frozen=True)
 class Bookmark:
-    """What an audit has compared.
+    """The things that an audit has compared.
 
     Attributes:
         spec: The spec by which it began, canonical.
