@@ -1,11 +1,11 @@
 """Changes of rows by other programs, such as a DELETE that was asked for: kept or taken back, in one commit.
 
-Here: the decision of an operator as a batch of its own. Not here: how such changes are found
-(resources/delta/undoing.py).
+Here: the decision of an operator as a batch of its own, and such a batch after files were mended. Not here: how such
+changes are found (resources/delta/undoing.py).
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from dagster import DagsterInstance
 
@@ -14,7 +14,8 @@ from tidemark.assets.day_partitions import show_days_held, tell_days, without_ru
 from tidemark.assets.display import metadata as show
 from tidemark.assets.planning import at_work, begin
 from tidemark.assets.windows import rows_by_day
-from tidemark.resources.batches.plans import Plan
+from tidemark.resources import tables
+from tidemark.resources.batches.plans import MENDED, Plan
 from tidemark.resources.delta.undoing import Change, keep_foreign, take_back
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import LakeError
@@ -42,10 +43,7 @@ def decide_on_changes(
         )
     changed = {change.table for change in changes} if keep else set()
     before = {name: rows_by_day(workspace, of) for name, of in workspace.window_tables.items() if of in changed}
-    last, end = workspace.batches.last_commit(), workspace.progress.processed_end()
-    batch_input = {"decision": "kept" if keep else "taken back", "changes": [*map(_as_json, changes)]}
-    fingerprint = last.plan.fingerprint if last else None
-    plan = begin(workspace, run_id, "change", batch_input, after=last, seqs=(end, end), fingerprint=fingerprint)
+    plan = _begin(workspace, run_id, "kept" if keep else "taken back", changes)
     with at_work(workspace, plan):
         versions = {
             table: keep_foreign(workspace.lake, table, version, plan.attempt)
@@ -56,6 +54,33 @@ def decide_on_changes(
         workspace.batches.commit(plan, {"changes": len(changes)}, versions, workspace.clock.now(), reason=reason)
     _tell(instance, workspace, plan, before)
     return changes
+
+
+def commit_mended(workspace: Workspace, reason: str, run_id: str) -> None:
+    """Let a commit name the version of the log in which lost files were read again, unless one does.
+
+    Until then readers of commits cannot open it.
+
+    Raises:
+        BusyError: A run is at work.
+    """
+    versions = workspace.batches.base_versions([tables.RAW_EVENTS])
+    if versions == {tables.RAW_EVENTS: workspace.base_of(tables.RAW_EVENTS)}:
+        return
+    plan = _begin(workspace, run_id, MENDED, ())
+    with at_work(workspace, plan):
+        versions = {
+            table: take_back(workspace.lake, table, version, plan.attempt)
+            for table, version in workspace.base_of_existing.items()
+        }
+        workspace.batches.commit(plan, {"changes": 0}, versions, workspace.clock.now(), reason=reason)
+
+
+def _begin(workspace: Workspace, run_id: str, decision: str, changes: Sequence[Change]) -> Plan:
+    last, end = workspace.batches.last_commit(), workspace.progress.processed_end()
+    batch_input = {"decision": decision, "changes": [*map(_as_json, changes)]}
+    fingerprint = last.plan.fingerprint if last else None
+    return begin(workspace, run_id, "change", batch_input, after=last, seqs=(end, end), fingerprint=fingerprint)
 
 
 def _tell(instance: DagsterInstance, workspace: Workspace, plan: Plan, before: Mapping[str, Counter[str]]) -> None:

@@ -15,7 +15,7 @@ from tidemark.assets.audit.findings import Finding
 from tidemark.assets.audit.repair import REASON, Repair, gone, plan_repair
 from tidemark.assets.audit.rereading import mend_log
 from tidemark.assets.audit.whole import audit
-from tidemark.assets.foreign_changes import decide_on_changes
+from tidemark.assets.foreign_changes import commit_mended, decide_on_changes
 from tidemark.pipelines.rebuilding import RebuildSettings
 from tidemark.pipelines.runner import rebuild_pipeline
 from tidemark.resources.settings import Settings
@@ -65,9 +65,11 @@ def repair_pipeline(
         stays = [finding for finding in findings if finding.remedy == "reread"] if plan.lost else []
         return Repaired(workspace, findings, tuple(plan.sentences()), (*plan.beyond, *stays))
     steps = plan.sentences()
-    if not (plan.changes or plan.readings or (plan.scope and plan.may_rebuild)):
+    if not (plan.changes or plan.readings or plan.unnamed or (plan.scope and plan.may_rebuild)):
         return Repaired(workspace, findings, tuple(steps), findings)
     lost = _mend(opened, plan, findings, instance)
+    if plan.readings or plan.unnamed:
+        commit_mended(opened(), REASON, str(uuid4()))
     if plan.scope and plan.may_rebuild and not lost:
         rebuild = RebuildSettings(reason=REASON, windows=[*plan.scope.windows], unreadable=[*plan.unreadable])
         rebuild_pipeline(file, settings, rebuild, instance=instance, tell=tell)

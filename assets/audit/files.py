@@ -15,7 +15,7 @@ from tidemark.assets.rebuild.plan import own_tables
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import Commit, RebuildInput
-from tidemark.resources.delta.history import Lifetime, history_of
+from tidemark.resources.delta.history import History, Lifetime, history_of
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.log import Since, changes_since, entries_of
 from tidemark.resources.delta.undoing import Change
@@ -24,6 +24,7 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops.columns import SEQ
 from tidemark.timeops.errors import LakeError
 from tidemark.timeops.printable import plural
+from tidemark.timeops.spec.scope import Scope
 
 _AT_ONCE = 64
 """Files whose pages are read between two looks at what was found."""
@@ -93,7 +94,11 @@ def _audit_table(
     if since is not None:
         yield from _changed(workspace, table, since)
     stored = _stored(lake.path(table))
-    yield from _audit_log(workspace, table, latest, {base, *named}, stored)
+    history = history_of(lake.path(table), latest)
+    yield from _audit_log(workspace, table, history, {base, *named}, stored)
+    if committed is not None and any(file.is_mended and file.is_in(committed) for file in history.files):
+        what = f"version {committed}, which the last commit names, lacks a file whose rows version {base} has again"
+        yield Finding(table, f"{what}: readers of commits cannot open it", "commit", Scope.NOTHING)
     yield from _audit_pages(workspace, table, base, stored)
 
 
@@ -116,11 +121,10 @@ def lost(workspace: Workspace, table: str, what: str) -> Finding:
 
 
 def _audit_log(
-    workspace: Workspace, table: str, latest: int, versions: Collection[int], stored: Mapping[str, int]
+    workspace: Workspace, table: str, history: History, versions: Collection[int], stored: Mapping[str, int]
 ) -> Iterator[Finding]:
     """Compare the files that some versions name with the files that are stored."""
     folder, base = workspace.lake.path(table), max(versions)
-    history = history_of(folder, latest)
     lacks = history.lacks_for(min(versions))
     if lacks:
         what = plural(len(lacks), "entry of its log is", "entries of its log are")

@@ -15,9 +15,9 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.scope import Scope
 
-Remedy = Literal["take_back", "reread", "rebuild", "backup"]
-"""The ways to repair a finding: take back the change of another program, read input into the log again, compute
-tables again, or restore a backup."""
+Remedy = Literal["take_back", "reread", "commit", "rebuild", "backup"]
+"""The ways to repair a finding: take back the change of another program, read input into the log again, commit
+what was read again, compute tables again, or restore a backup."""
 _MOST_SHOWN = 3
 
 
@@ -50,7 +50,7 @@ class Finding:
             return f'tidemark changes {spec} --take-back "…"'
         if self.remedy == "backup":
             return f"restore {workspace.folder} from a backup, with all tables from the same time"
-        if self.remedy == "reread" or self.is_unreadable:
+        if self.remedy in ("reread", "commit") or self.is_unreadable:
             return f"tidemark repair {spec}"
         return f"tidemark rebuild {spec}" + "".join(f" --window {name}" for name in self.scope.windows)
 

@@ -24,6 +24,7 @@ class Repair:
     Attributes:
         changes: Changes of other programs that are taken back.
         readings: Lost files of the log, each with the ingestions that are read again for it.
+        unnamed: Tables whose rows were read again, in a version that no commit names yet.
         scope: What is computed again.
         unreadable: Tables that are replaced without being read.
         lost: Records of the log that no input has any more.
@@ -32,6 +33,7 @@ class Repair:
 
     changes: tuple[Finding, ...] = ()
     readings: tuple[tuple[Finding, tuple[Reading, ...]], ...] = ()
+    unnamed: tuple[Finding, ...] = ()
     scope: Scope = Scope.NOTHING
     unreadable: tuple[str, ...] = ()
     lost: tuple[Lost, ...] = ()
@@ -48,6 +50,7 @@ class Repair:
         for finding, readings in self.readings:
             paths = dict.fromkeys(path for reading in readings for path in reading.paths)
             done.append(f"{finding.table}: read {finding.file} again from {', '.join(paths)}")
+        done += [f"commit what was read again of {finding.table}" for finding in self.unnamed]
         if self.scope and self.may_rebuild:
             done.append(f"compute {self.scope} again from the log")
         done += map(str, self.lost)
@@ -79,6 +82,7 @@ def plan_repair(workspace: Workspace, findings: Sequence[Finding]) -> Repair:
     return Repair(
         tuple(changes),
         tuple(readings),
+        tuple(finding for finding in findings if finding.remedy == "commit"),
         scope,
         tuple(sorted(unreadable)),
         tuple(lost),

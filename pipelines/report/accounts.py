@@ -16,6 +16,7 @@ from tidemark.resources import tables
 from tidemark.resources.batches.plans import (
     FIRST_CLOCK,
     LOG_CLOCK,
+    MENDED,
     BatchInput,
     Commit,
     Counts,
@@ -284,7 +285,8 @@ def _batch(commit: Commit, state: State) -> BatchLine:
     if plan.kind == "backfill":
         return BatchLine(commit, 0, None, None, "days of window tables recomputed")
     if plan.kind == "change":
-        done = f"changes of rows by others {plan.input['decision']}: {commit.reason}"
+        of_rows = f"changes of rows by others {plan.input['decision']}"
+        done = f"{'lost files read again' if plan.input['decision'] == MENDED else of_rows}: {commit.reason}"
         return BatchLine(commit, 0, None, None, done)
     if plan.kind == "retention":
         return BatchLine(commit, 0, None, None, f"old rows of {' and '.join(plan.input['tables'])} removed")

@@ -104,6 +104,8 @@ def _stat(pid: int) -> list[str]:
 
 
 Kind = Literal["ingest", "process", "backfill", "change", "rebuild", "retention"]
+MENDED = "mended"
+"""The `decision` in the input of a batch of kind `change` that follows when lost files of the log were read again."""
 Row = dict[str, Any]
 
 

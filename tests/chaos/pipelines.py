@@ -159,12 +159,13 @@ def _lines(rng: random.Random, prefix: str, begin: datetime, span: timedelta, co
         event = clock - timedelta(milliseconds=int(rng.expovariate(1 / 4_000)))
         record: dict[str, object] = {"id": f"{prefix}{number}", "at": _text(event), "got": _text(clock)}
         record |= {"k": rng.choice(["a", "b", "c", None]), "v": rng.randint(0, 9)}
+        closed: dict[str, object] = {"at": _text(clock - timedelta(seconds=rng.randint(10, 100)))}  # its windows
         faults: list[dict[str, object]] = [
             {"at": None},
             {"at": "yesterday"},
             {"at": _text(clock + timedelta(minutes=4))},  # early
             {"at": _text(clock - timedelta(hours=1))},  # late
-            *3 * [{"at": _text(clock - timedelta(seconds=rng.randint(10, 100)))}],  # its windows may be closed
+            *3 * [closed],
             {"got": None},
             {"v": 13},  # an expression fails on it
         ]

@@ -71,6 +71,8 @@ def assert_as_undisturbed(home: Home, pipeline: Pipeline) -> int:
     """
     file = read_spec(pipeline.spec)
     found, wanted = (rows(Workspace(file, warehouse)) for warehouse in (home.warehouse, home.twins))
+    if pipeline.name == "joined" and found["raw_events"] != wanted["raw_events"]:
+        return assert_as_judged_again(home, pipeline)  # it has looked at two folders while files came: another log
     return compared(pipeline.name, found, wanted, "an undisturbed run of the same input")
 
 

@@ -3,6 +3,7 @@
 Here: what all rounds share. Not here: what a round does (acts.py).
 """
 
+import os
 import random
 import subprocess
 import time
@@ -51,15 +52,21 @@ class Disk:
     @contextmanager
     def nearly_full(self, room: int) -> Iterator[None]:
         """Leave so many bytes of room during the block, on a disk of its own."""
-        used = int(subprocess.run(["du", "-sB1", self.folder], capture_output=True, check=True).stdout.split()[0])
-        self._resize(str(used + room))
+        while True:
+            state = os.statvfs(self.folder)
+            used = (state.f_blocks - state.f_bfree) * state.f_frsize
+            if self._resize(str(used + room)):
+                break
+            room += 4_096  # something was written meanwhile
         try:
             yield
         finally:
             self._resize(self.SIZE)
 
-    def _resize(self, size: str) -> None:
-        subprocess.run(["mount", "-o", f"remount,size={size}", str(self.folder)], check=True)
+    def _resize(self, size: str) -> bool:
+        """Give the disk another size; return whether it could get it: it is no smaller than what is on it."""
+        command = ["mount", "-o", f"remount,size={size}", str(self.folder)]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 @dataclass

@@ -13,7 +13,8 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from tests.runs.running import command, rows_of, run, without_batch, written
+import tidemark as tm
+from tests.runs.running import command, commit_dies, rows_of, run, without_batch, written
 from tidemark.assets.audit import bookmark
 from tidemark.assets.audit.whole import Audit, audit
 from tidemark.pipelines.spec_files import read_spec
@@ -513,6 +514,39 @@ def test_a_repair_reads_lost_records_of_the_log_again_from_input_that_is_as_it_w
     )
     assert rows_by_table(base) == rows_by_table(kept)
     assert audited(base) == []
+    assert readers_see(base, "raw_events") == len(rows_of(kept, "meter"))
+    assert "lost files read again: tidemark repair" in page_of(base)
+
+
+@pytest.mark.long
+def test_a_repair_that_was_killed_before_its_commit_is_found_and_finished(
+    base: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    DAMAGES["a file of the log is gone"][0](base)
+    with monkeypatch.context() as patch:
+        commit_dies(patch, lambda plan: plan.kind == "change")
+        assert command(base, "meter", "repair").exit_code == 1
+    with pytest.raises(FileNotFoundError):
+        readers_see(base, "raw_events")
+    [found] = audited(base)
+    assert found["table"] == "raw_events"
+    assert "readers of commits cannot open it" in found["what"]
+    dry = command(base, "meter", "repair", "--dry-run")
+    assert dry.stdout == "meter: would be done: commit what was read again of raw_events\n"
+    assert command(base, "meter", found["repair"].split()[1]).exit_code == 0
+    assert audited(base) == []
+    assert readers_see(base, "raw_events") == len(rows_of(kept, "meter"))
+
+
+def readers_see(base: Path, name: str) -> int:
+    """Return how many rows a table has as of the last commit, for a reader who follows commits."""
+    return int(tm.table(base / "warehouse", "meter", name).to_table().num_rows)
+
+
+def page_of(base: Path) -> str:
+    page = base / "page.html"
+    run(base, "meter", "report", "--out", str(page))
+    return page.read_text(encoding="utf-8")
 
 
 @pytest.mark.long
