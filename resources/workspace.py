@@ -170,7 +170,7 @@ class Workspace:
         """Return the columns that are read of the table on the right side of a join, as Spark DDL."""
         table = tables.right_rows_table(join.name)
         for place in (self, self.log_of):
-            if place is not None and place.batches.base_versions([table])[table]:
+            if place is not None and place.batches.exists and place.batches.base_versions([table])[table]:
                 columns = tables.columns_of_right_rows(place.lake.columns(table))
                 return ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
         if join.right.ddl is not None:
