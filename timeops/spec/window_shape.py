@@ -100,8 +100,8 @@ WindowSize = Annotated[
 
 
 _SPELLINGS = "|".join("".join(f"[{letter}{letter.lower()}]" for letter in word) for word in ("CASE", "INTERVAL"))
-_SQL = rf"[(]|\b(?:{_SPELLINGS})\b|^ *(?!P[0-9T])[A-Za-z_`][A-Za-z0-9_`]* *$"
-"""The texts that are an expression and not a length: with a bracket, CASE or INTERVAL, or the name of a column."""
+_SQL = rf"[(]|\b(?:{_SPELLINGS})\b|^ *(?!P[0-9T])[A-Za-z_`](?:[A-Za-z0-9_`]* *$|.*[-+*/])"
+"""The texts that are an expression and not a length: a bracket, CASE or INTERVAL, an operator, or a name alone."""
 
 
 def _gap(value: object) -> timedelta | str:

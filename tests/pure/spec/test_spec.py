@@ -248,6 +248,7 @@ GOOD = {
     "sessions whose events say their gap": changed(
         "windows.0", session(gap="if(x > 1, Interval 1 hour, make_dt_interval(0, 0, x))", max_gap="2 h")
     ),
+    "gaps by arithmetic": changed("windows.0", session(gap="how_long * 2", max_gap="2 h")),
     "a column of gaps": changed("windows.0", session(gap="how_long", max_gap="2 h", max_duration="1 day")),
     "no duplicates": changed("time", {"deduplicate_by": ["t", "upper(x)"], "within": "1 hour"}),
     "no duplicates at one instant": changed("time", {"deduplicate_by": ["t"], "within": "0 s"}),

@@ -95,11 +95,11 @@ ELSEWHERE: list[dict[str, Any]] = [
     {"windows": [{"name": "w", "kind": "snapshot", "group_by": ["map(k, n) AS m"], "top": {"n": 1, "by": "n"}}]},
     {
         "windows": [
-            {"name": f"w{number}", "kind": "session", "gap": gap, "max_gap": "1 h", "aggregates": COUNT}
+            {"name": f"w{number}", "kind": "session", "gap": gap, "max_gap": "1 h", "aggregates": {"c": "count(*)"}}
             for number, gap in enumerate(
                 [
-                    *("n", "if(n > 1, 5, 7)", "CASE k WHEN 'a' THEN '5 minutes' END", "gapp"),
-                    *("INTERVAL 5 MINUTES", "make_ym_interval(n)", "_timestamp - at", "make_dt_interval(0, 0, k)"),
+                    *("n * 60", "CASE k WHEN 'a' THEN '5 minutes' END", "gapp", "INTERVAL 5 MINUTES"),
+                    *("make_ym_interval(n)", "_timestamp - at"),
                 ]
             )
         ]
