@@ -101,7 +101,7 @@ def test_nothing_goes_that_something_needs(lake: Lake) -> None:
     checkpoint.write_bytes(data[: len(data) // 2])
     assert trim_log(lake, T, DAY, [COMMITTED]) == 0, "the checkpoint is damaged"
     checkpoint.write_bytes(data)
-    gap = entry_path(lake.path(T), LATEST - 1)
+    gap = Path(str(entry_path(lake.path(T), LATEST - 1)))
     gap.rename(gap.with_suffix(".aside"))
     assert trim_log(lake, T, DAY, [COMMITTED]) == 0, "an entry is missing, which an audit has to find"
     gap.with_suffix(".aside").rename(gap)
