@@ -112,7 +112,7 @@ def _in_both(events: DataFrame, log: DataFrame) -> list[str]:
 def _joined(join: JoinSpec, columns: JoinColumns, events: DataFrame) -> DataFrame:
     """Return the columns that windows over the rows of a join may name."""
     if join.has_table:
-        kinds = types_in_tables(join.right.columns or "", {})
+        kinds = types_in_tables(join.right.ddl or "", {})
         nulls = {columns.right_prefix + name: F.lit(None).cast(kinds[name]) for name, _ in columns.right}
         events = events.withColumns(nulls)
     of_right = [f"{quoted(columns.right_prefix + name)} AS {quoted(shown)}" for name, shown in columns.right]
