@@ -13,8 +13,12 @@ from pathlib import Path
 from uuid import uuid4
 
 import dagster as dg
+import sqlalchemy
+from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable
+from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 from pydantic import Field
 
+from tidemark.assets.checks import expectations as checks_of_assets
 from tidemark.assets.day_partitions import show_days_first, show_days_held
 from tidemark.assets.rebuild.erasing import unfinished
 from tidemark.assets.rebuild.shadow import discard_left_over
@@ -230,7 +234,38 @@ def forget_runs(
             if run.run_id not in stays and is_run_of(file, run):
                 forget_run(instance, run.run_id, home)
                 forgotten += 1
+    _forget_checks(file, instance)
     return forgotten
+
+
+def _forget_checks(file: SpecFile, instance: dg.DagsterInstance) -> None:
+    """Delete the results of checks whose runs are gone, but the newest of each check and day.
+
+    Dagster leaves them when it deletes a run (1.13.27), with all that they say: most of what a batch stores.
+    """
+    storage = instance.event_log_storage
+    if not isinstance(storage, SqlEventLogStorage):  # a storage of others has ways of its own
+        return
+    results, of_check = AssetCheckExecutionsTable, AssetCheckExecutionsTable.c
+    names = [key(file, name).to_string() for name in checks_of_assets(file.spec)]
+    is_ours, newest = of_check.asset_key.in_(names), sqlalchemy.func.max(of_check.id)
+    with storage.index_connection() as connection:
+        kept = sqlalchemy.select(newest).where(is_ours)
+        kept = kept.group_by(of_check.asset_key, of_check.check_name, of_check.partition)
+        kept_ids = {number for (number,) in connection.execute(kept)}
+        rows = connection.execute(sqlalchemy.select(of_check.id, of_check.run_id).where(is_ours)).all()
+    by_run: dict[str, list[int]] = {}
+    for number, run_id in rows:
+        if run_id and number not in kept_ids:
+            by_run.setdefault(run_id, []).append(number)
+    run_ids = [*by_run]
+    for at in range(0, len(run_ids), _AT_ONCE):
+        some = run_ids[at : at + _AT_ONCE]
+        there = {*instance.get_run_ids(dg.RunsFilter(run_ids=some))}
+        numbers = [number for run_id in some if run_id not in there for number in by_run[run_id]]
+        for start in range(0, len(numbers), _AT_ONCE):
+            with storage.index_connection() as connection:
+                connection.execute(results.delete().where(of_check.id.in_(numbers[start : start + _AT_ONCE])))
 
 
 def is_run_of(file: SpecFile, run: dg.DagsterRun) -> bool:

@@ -10,12 +10,17 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 from dagster import (
+    AssetCheckKey,
+    AssetCheckResult,
+    AssetChecksDefinition,
     AssetKey,
     AssetMaterialization,
+    AssetsDefinition,
     DagsterInstance,
     DagsterInvalidConfigError,
     Definitions,
     asset,
+    asset_check,
     validate_run_config,
 )
 
@@ -199,3 +204,36 @@ def test_runs_by_hand_of_other_assets_of_the_project_stay(home: Path) -> None:
         file = replace(read_spec(home.parent / "shop.yaml"), asset_keys={"raw_events": ("lake", "log")})
         assert forget_runs(file, instance, (BY_HAND,), later, home.parent) == 1
         assert {run.run_id for run in instance.get_runs()} == stay
+
+
+def test_results_of_checks_go_with_their_runs_but_the_newest(home: Path) -> None:
+    """Dagster keeps them, with all they say, when it deletes a run: findings/dagster_deleted_runs_leave_checks.sh."""
+    ours, other = AssetKey(["shop", "ordered_events"]), AssetKey(["stock"])
+
+    def checked(key: AssetKey) -> list[AssetsDefinition | AssetChecksDefinition]:
+        def rows() -> None:
+            """Make an asset that is there to be checked."""
+
+        def holds() -> AssetCheckResult:
+            return AssetCheckResult(passed=True)
+
+        return [asset(key=key)(rows), asset_check(asset=key, name="holds")(holds)]
+
+    made = [one for key in (ours, other) for one in checked(key)]
+    assets = [one for one in made if not isinstance(one, AssetChecksDefinition)]
+    checks = [one for one in made if isinstance(one, AssetChecksDefinition)]
+    job = Definitions(assets=assets, asset_checks=checks).resolve_implicit_global_asset_job_def()
+    later, file = datetime.now(UTC) + timedelta(days=1), read_spec(home.parent / "shop.yaml")
+    with DagsterInstance.ephemeral() as instance:
+
+        def results_of(key: AssetKey) -> list[str]:
+            check = AssetCheckKey(key, "holds")
+            history = instance.event_log_storage.get_asset_check_execution_history(check, limit=10)
+            return [record.run_id for record in history]
+
+        runs = [job.execute_in_process(instance=instance, asset_selection=[ours]).run_id for _ in range(3)]
+        of_other = [job.execute_in_process(instance=instance, asset_selection=[other]).run_id for _ in range(2)]
+        assert (results_of(ours), results_of(other)) == (runs[::-1], of_other[::-1])
+        instance.delete_run(runs[0])  # as an earlier version did
+        assert forget_runs(file, instance, (BY_HAND,), later, home.parent) == 1
+        assert (results_of(ours), results_of(other)) == (runs[2:], of_other[::-1])
