@@ -49,7 +49,7 @@ _LEFT, _RIGHT = "__tm_left", "__tm_right"
 that it met if it was out of order, whether it came in the segment, HAS_PARTNER, CAME_W, and its columns."""
 _CELL = "__tm_cell"  # events of both sides that are in reach of each other meet in segments of one length
 _LEFT_IS_LATER = "__tm_left_is_later"
-_FIRST_SEQ, _ON_TIME = "__tm_first_seq", "__tm_on_time"
+_FIRST_SEQ, _ON_TIME = "__tm_first_pair_seq", "__tm_on_time"
 _REVISION, _IS_FINAL = "__tm_revision", "__tm_is_final"
 _BEFORE_THE_LOG = -1
 """In AFTER_SEQ of two events that an operator has let in: they meet before the first item."""
