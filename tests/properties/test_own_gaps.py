@@ -79,11 +79,12 @@ def test_sessions_whose_events_say_their_gap_give_the_oracles(spark: SparkSessio
 
 @pytest.mark.long
 def test_what_a_flush_closed_of_sessions_with_own_gaps_stays_closed(spark: SparkSession, dice: Dice) -> None:
-    logs, flushes = generate(dice.seed(320), CASES), (0, 1)
+    logs = generate(dice.seed(320), CASES)
+    ways: dict[str, Any] = {"flush": True, "flushed_after": (0, 1)}
     for keys, windows in ((KEEP, (ONCE, AT_ONCE)), (DROP, (LONGEST,))):
         time = TimeSpec(timestamp_by="e", over=("case",), **keys)
-        out = run(spark, logs, time, windows, parts=CUT, flush=True, flushed_after=flushes)
-        assert_equal_to_oracle(logs, out, time, windows, flush=True, flushed_after=flushes)
+        out = run(spark, logs, time, windows, parts=CUT, **ways)
+        assert_equal_to_oracle(logs, out, time, windows, **ways)
 
 
 def log_of(*came: tuple[int, int], cuts: tuple[int, ...] = ()) -> Log:
