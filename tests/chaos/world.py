@@ -177,7 +177,9 @@ class World:
         return code
 
     def measured(self, command: Command) -> None:
-        """Note how long a command took that came to its end."""
+        """Note how long a command took that came to its end, unless it had nothing to do."""
+        if "nothing new" in command.output:
+            return
         self._lengths[_kind(command)].append(command.seconds)
         self._lengths[_kind(command)[:1]].append(command.seconds)
 
