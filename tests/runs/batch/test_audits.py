@@ -461,6 +461,7 @@ def test_an_audit_that_was_stopped_continues_and_keeps_what_it_has_found(
     assert not (base / "warehouse" / "meter" / "_state" / "audit.json").exists()
 
 
+@pytest.mark.long
 def test_what_batches_have_added_since_an_audit_was_stopped_is_audited_too(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -474,6 +475,7 @@ def test_what_batches_have_added_since_an_audit_was_stopped_is_audited_too(
     assert any(sentence.startswith("recomputing the results of per_minute") for sentence in said)
 
 
+@pytest.mark.long
 def test_an_audit_begins_again_after_a_rebuild_and_where_it_is_asked_to(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
