@@ -166,6 +166,7 @@ def refused(made: Made, word: str, *words: str) -> str:
     return done.output
 
 
+@pytest.mark.long
 def test_who_needs_what_is_gone_is_told_so_and_others_go_on(both: tuple[Made, Made], short: Made) -> None:
     whole = both[1]
     assert "whose dead letters" not in asked(short, "explain", "--seq", "170").output
