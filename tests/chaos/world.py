@@ -64,7 +64,7 @@ class Disk:
             self._resize(self.SIZE)
 
     def _resize(self, size: str) -> bool:
-        """Give the disk another size; return whether it could get it: it is no smaller than what is on it."""
+        """Resize the disk; return whether that worked: it cannot be smaller than what is on it."""
         command = ["mount", "-o", f"remount,size={size}", str(self.folder)]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
