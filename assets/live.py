@@ -52,7 +52,7 @@ from tidemark.resources.quality.checks import import_ahead
 from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import BusyError, TidemarkError
 from tidemark.timeops.printable import printable
-from tidemark.timeops.spec import JoinSpec, Spec
+from tidemark.timeops.spec import Spec
 from tidemark.timeops.spec.scope import Scope
 
 BATCH = "tidemark_batch"
@@ -91,7 +91,7 @@ def live_assets(file: SpecFile, assets: Mapping[str, dg.AssetSpec], run: LiveRun
         if file.spec.windows
         else []
     )
-    joins = {tables.join_table(join.name): partial(_join, join) for join in file.spec.joins}
+    joins = {tables.join_table(join.name): partial(_join, join.name) for join in file.spec.joins}
     return [
         _raw_events(stage(tables.RAW_EVENTS, [held_back_check(file)]), file, run),
         _ordered_events(stage(tables.ORDERED_EVENTS), file, run),
@@ -335,14 +335,16 @@ def _close_windows(_context: dg.AssetExecutionContext, batch: Batch) -> show.Met
     }
 
 
-def _join(join: JoinSpec, _context: dg.AssetExecutionContext, batch: Batch) -> show.Metadata:
+def _join(name: str, _context: dg.AssetExecutionContext, batch: Batch) -> show.Metadata:
+    # The pipeline's own: a spec that was read before a table on the right side was there lacks its columns.
+    join = next(join for join in batch.workspace.spec.joins if join.name == name)
     with batch.stage():
         rows = answer_join(batch, join)
-    counts, of_join = batch.workspace.progress.counts_of(batch.plan.batch_id), f"{join.name}."
+    counts, of_join = batch.workspace.progress.counts_of(batch.plan.batch_id), f"{name}."
     return {
         **show.rows_written(rows),
         **show.numbers({name.removeprefix(of_join): n for name, n in counts.items() if name.startswith(of_join)}),
-        **show.table_rows(batch.workspace.lake, tables.join_table(join.name)),
+        **show.table_rows(batch.workspace.lake, tables.join_table(name)),
     }
 
 
