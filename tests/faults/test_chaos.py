@@ -12,7 +12,7 @@ import pytest
 from tests import ROOT
 from tests.chaos.readers import MixError, check_commit
 
-SEED, KILLS = 16, 5
+SEED, KILLS = 16, 1
 
 
 @pytest.mark.long
