@@ -340,11 +340,11 @@ def _join(name: str, _context: dg.AssetExecutionContext, batch: Batch) -> show.M
     join = next(join for join in batch.workspace.spec.joins if join.name == name)
     with batch.stage():
         rows = answer_join(batch, join)
-    counts, of_join = batch.workspace.progress.counts_of(batch.plan.batch_id), f"{name}."
+    counts, of_join = batch.workspace.progress.counts_of(batch.plan.batch_id), f"{join.name}."
     return {
         **show.rows_written(rows),
         **show.numbers({name.removeprefix(of_join): n for name, n in counts.items() if name.startswith(of_join)}),
-        **show.table_rows(batch.workspace.lake, tables.join_table(name)),
+        **show.table_rows(batch.workspace.lake, tables.join_table(join.name)),
     }
 
 

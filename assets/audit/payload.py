@@ -6,21 +6,19 @@ Here: `ordered_events` and `held_events` against `raw_events`. Not here: where a
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from numpy.typing import NDArray
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField
 
 from tidemark.assets.audit.findings import Finding, some, wrong_rows
+from tidemark.assets.exclusions import Numbers, records_between
+from tidemark.assets.schemas import payload_of
 from tidemark.resources import tables
-from tidemark.resources.sources.records import RESCUED
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.printable import plural
-from tidemark.timeops.spec import is_reserved
 
-Numbers = NDArray[np.int64]
 _MOST = 5_000_000
 """Records whose values are compared at once, by a hash of 8 bytes each."""
 _MOST_NAMED = 1_000
@@ -28,34 +26,29 @@ _MOST_NAMED = 1_000
 
 def audit_payload(workspace: Workspace, readable: Callable[[str], bool]) -> Iterator[Finding]:
     """Compare the payload of events with the log's; `readable` says of a table whether its rows can be compared."""
-    end, log = workspace.progress.processed_end(), tables.RAW_EVENTS
-    for table in (tables.ORDERED_EVENTS, tables.HELD_EVENTS):
-        if not readable(table):
-            continue
-        of_log, of_events = workspace.read_base(log).schema, workspace.lake.columns(table)
-        payload = [field for field in of_log if field.name in of_events and _is_of_record(field.name)]
-        changed_seqs: list[int] = []
-        for first in range(0, end, _MOST):
-            workspace.tell(f"comparing the payload of {table} with the log, from record {first:,} of {end:,} on")
-            seqs = range(first, min(first + _MOST, end))
-            hashes = np.zeros(len(seqs), np.int64)
-            at, values = _hashes(workspace, log, seqs, payload)
-            hashes[at] = values
-            at, values = _hashes(workspace, table, seqs, payload)
-            changed_seqs += (first + np.sort(at[hashes[at] != values])[:_MOST_NAMED]).tolist()
-        if changed_seqs:
-            events = plural(len(changed_seqs), "event")
-            what = f"the payload of {events} is not the one of the record in `{log}`: {some(changed_seqs)}"
-            yield wrong_rows(workspace, table, what)
+    changed_seqs = {table: list[int]() for table in (tables.ORDERED_EVENTS, tables.HELD_EVENTS) if readable(table)}
+    end, names = workspace.progress.processed_end(), {*payload_of(workspace).names, c.ARRIVAL}
+    names = names.intersection(*map(workspace.lake.columns, changed_seqs))
+    for first in range(0, end, _MOST):
+        workspace.tell(f"comparing the payload of events with the log, from record {first:,} of {end:,} on")
+        seqs = range(first, min(first + _MOST, end))
+        log = records_between(workspace, seqs.start, seqs.stop)  # also with records in the places of others
+        payload = [field for field in log.schema if field.name in names]
+        hashes = np.zeros(len(seqs), np.int64)
+        at, values = _hashes(log, seqs, payload)
+        hashes[at] = values
+        for table, seqs_of_table in changed_seqs.items():
+            events = workspace.read_base(table, filters=[(c.SEQ, ">=", seqs.start), (c.SEQ, "<", seqs.stop)])
+            at, values = _hashes(events, seqs, payload)
+            seqs_of_table.extend((first + np.sort(at[hashes[at] != values])[:_MOST_NAMED]).tolist())
+    for table, seqs_of_table in changed_seqs.items():
+        if seqs_of_table:
+            what = f"the payload of {plural(len(seqs_of_table), 'event')} is not the one of the record"
+            yield wrong_rows(workspace, table, f"{what} in `{tables.RAW_EVENTS}`: {some(seqs_of_table)}")
 
 
-def _is_of_record(name: str) -> bool:
-    return name in (c.ARRIVAL, RESCUED) or not is_reserved(name)
-
-
-def _hashes(workspace: Workspace, table: str, seqs: range, payload: list[StructField]) -> tuple[Numbers, Numbers]:
-    """Return by row of a table its place in a range of numbers, and a hash of its values as the log types them."""
-    rows = workspace.read_base(table, filters=[(c.SEQ, ">=", seqs.start), (c.SEQ, "<", seqs.stop)])
+def _hashes(rows: DataFrame, seqs: range, payload: list[StructField]) -> tuple[Numbers, Numbers]:
+    """Return by row its place in a range of numbers, and a hash of its values as the log types them."""
     hashed = rows.select(c.SEQ, F.xxhash64(*map(_hashable, payload)).alias("hash")).toArrow()
     return hashed[c.SEQ].to_numpy() - seqs.start, hashed["hash"].to_numpy()
 

@@ -377,9 +377,8 @@ def _proved(
 
 def _reports(workspace: Workspace) -> list[Place]:
     """Return the reports of failed checks, and of an audit that was stopped: they may quote values."""
-    files = [file for file, _ in files_below(workspace.folder / FOLDER, "**/*.*")] + [
-        workspace.folder / tables.BOOKMARK
-    ]
+    reports = (file for file, _ in files_below(workspace.folder / FOLDER, "**/*.*"))
+    files = [*reports, workspace.folder / tables.BOOKMARK]
     return [file for file in files if file.is_file()]
 
 
