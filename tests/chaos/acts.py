@@ -30,7 +30,7 @@ _UNREPAIRED = ("batches", "log_control", "_state/files")
 def runs(world: World) -> Sequence[Pipeline]:
     """Kill one run after another; each takes up what the one before it has left."""
     pipeline = world.any_pipeline()
-    for _ in range(world.rng.randint(4, 9)):
+    for _ in range(world.rng.randint(8, 16)):
         pipeline.land()
         run = world.start_run(pipeline)
         _land_meanwhile(world, pipeline, run)
@@ -42,7 +42,7 @@ def runs(world: World) -> Sequence[Pipeline]:
 def all_in_one(world: World) -> Sequence[Pipeline]:
     """Kill runs of all pipelines in one command."""
     pipelines = [*world.pipelines.values()]
-    for _ in range(4):
+    for _ in range(6):
         for pipeline in pipelines:
             pipeline.land()
         run = world.start_run(*pipelines)
@@ -54,7 +54,7 @@ def all_in_one(world: World) -> Sequence[Pipeline]:
 def two_at_once(world: World) -> Sequence[Pipeline]:
     """Start two runs of a pipeline at once, and kill one of them or both."""
     pipeline = world.any_pipeline()
-    for _ in range(world.rng.randint(2, 4)):
+    for _ in range(world.rng.randint(4, 8)):
         pipeline.land()
         both = [world.start_run(pipeline)]
         time.sleep(world.rng.choice([0, world.rng.uniform(0, 3)]))
@@ -71,7 +71,7 @@ def operator(world: World) -> Sequence[Pipeline]:
     """Kill a command of an operator, with a live run beside it now and then, and repeat the command."""
     pipeline = world.any_pipeline()
     words = _words(world, pipeline)
-    for _ in range(world.rng.randint(2, 4)):
+    for _ in range(world.rng.randint(3, 6)):
         pipeline.land()
         beside = [world.start_run(pipeline)] if world.rng.random() < 0.4 else []
         _clear(world, words)
