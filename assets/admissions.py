@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 
 from tidemark.assets.exclusions import Numbers, items_of, numbers_in, records_between, some_records
 from tidemark.assets.log_control import ADMIT, REFUSE
+from tidemark.assets.retention import log_begins_at
 from tidemark.assets.schemas import payload_of
 from tidemark.resources import tables
 from tidemark.resources.delta.versions import Filters
@@ -94,13 +95,13 @@ def events_let_in(workspace: Workspace, seqs: Numbers | None = None) -> DataFram
 
     Args:
         workspace: The pipeline.
-        seqs: Some of their numbers, in order; by default all.
+        seqs: Some of their numbers, in order; by default all that the log has.
 
     Raises:
         SpecError: An expression of the spec does not fit the columns.
     """
     let_in = admitted(workspace)
-    seqs = let_in.seqs if seqs is None else seqs
+    seqs = let_in.seqs[let_in.seqs >= log_begins_at(workspace)] if seqs is None else seqs
     if not len(seqs):
         return None
     first, end = int(seqs[0]), int(seqs[-1]) + 1

@@ -35,6 +35,7 @@ from tidemark.assets.log_control import (
     TICK,
     recorded,
 )
+from tidemark.assets.retention import ensure_in_log, gone_of
 from tidemark.assets.schemas import as_declared, payload_of
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import FIRST_CLOCK, LAST_ARRIVAL, LOG_CLOCK
@@ -213,6 +214,7 @@ def as_it_is(workspace: Workspace, changes: Excluded, first_seq: int, end_seq: i
 
 def _stored(workspace: Workspace, first_seq: int, end_seq: int) -> DataFrame:
     """Return records as they were read, from one number on and before another; files without any are not opened."""
+    ensure_in_log(workspace, first_seq)
     return _as_of_now(workspace, workspace.read_base(tables.RAW_EVENTS, filters=_part(first_seq, end_seq)))
 
 
@@ -252,6 +254,7 @@ def some_records(workspace: Workspace, first_seq: int, end_seq: int, seqs: Numbe
     out = excluded(workspace)
     if out.is_taken(first_seq, end_seq):
         return None
+    ensure_in_log(workspace, first_seq)
     lake, table, wanted = workspace.lake, tables.RAW_EVENTS, np.sort(seqs)
     version = workspace.base_of(table)
     schema: pa.Schema = lake.dataset(table, version).schema
@@ -313,11 +316,13 @@ def clocks_of(workspace: Workspace, first_seq: int, end_seq: int, out: Excluded)
 def clock_before(workspace: Workspace, seq: int, out: Excluded) -> int | None:
     """Return the clock of the log before a record, microseconds; None before the first record with an arrival."""
     ticks = recorded(workspace.log_of or workspace, TICK)
-    reached = [us_of(item["clock"]) for item in ticks if item["_after_seq"] < seq]
-    for piece in _pieces(workspace, 0, seq):
+    clocks_us = [us_of(item["clock"]) for item in ticks if item["_after_seq"] < seq]
+    removed_log = gone_of(workspace.log_of or workspace).get(tables.RAW_EVENTS)
+    clocks_us += [] if removed_log is None else [removed_log.clock_us]
+    for piece in _pieces(workspace, 0 if removed_log is None else removed_log.before_seq, seq):
         arrivals = _that_count(piece, out)[1]
-        reached += [int(arrivals.max())] if len(arrivals) else []
-    return max((us for us in reached if us != NONE), default=None)
+        clocks_us += [int(arrivals.max())] if len(arrivals) else []
+    return max((us for us in clocks_us if us != NONE), default=None)
 
 
 def log_clocks(workspace: Workspace) -> dict[str, Any]:
@@ -364,6 +369,7 @@ def arrivals_of(workspace: Workspace, first_seq: int, end_seq: int, *more: str) 
 
 
 def _pieces(workspace: Workspace, first_seq: int, end_seq: int, *more: str) -> Iterator[pa.RecordBatch]:
+    ensure_in_log(workspace, first_seq)
     version = workspace.base_of(tables.RAW_EVENTS)
     return pieces(workspace.lake, tables.RAW_EVENTS, version, [c.SEQ, c.ARRIVAL, *more], _part(first_seq, end_seq))
 

@@ -23,8 +23,16 @@ from tidemark.assets.log_control import RETENTION, control_item, write_items
 from tidemark.assets.planning import at_work, begin
 from tidemark.assets.rebuild.shadow import when_free
 from tidemark.assets.retention import Gone
+from tidemark.assets.state.checkpoints import START, checkpoints_of, has_state
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import REFUSED, REMOVED, REMOVED_RELEASES, REPLAYED, Plan
+from tidemark.resources.batches.plans import (
+    REFUSED,
+    REMOVED,
+    REMOVED_OF_SOURCE,
+    REMOVED_RELEASES,
+    REPLAYED,
+    Plan,
+)
 from tidemark.resources.batches.position import Position
 from tidemark.resources.delta.queries import grouped_rows
 from tidemark.resources.delta.versions import Filters, Version, arrow_condition
@@ -174,14 +182,32 @@ def _of_records(workspace: Workspace, position: Position) -> Iterator[OldRows]:
     assert retention is not None  # looked at before
     if position.clock_us is None:
         return
-    lengths = {tables.DEAD_LETTERS: retention.dead_letters, tables.ORDERED_EVENTS: retention.ordered_events}
-    for table, length in lengths.items():
+    of_table = dict(zip(tables.BY_RECORD, (_old_records, _old_letters, _old_events), strict=True))
+    for table in tables.BY_RECORD:
+        length = retention.of[table]
         first = None if length is None else _first_day(position.clock_us, length, "UTC")
-        if first is None or not workspace.lake.exists(table):
-            continue
-        before_seq = _first_record_of(workspace, us_of(begin_of(first, "UTC")))
-        of_table = _old_letters if table == tables.DEAD_LETTERS else _old_events
-        yield of_table(workspace, first, before_seq)
+        if first is not None and workspace.lake.exists(table):
+            yield of_table[table](workspace, first, _first_record_of(workspace, us_of(begin_of(first, "UTC"))))
+
+
+def _old_records(workspace: Workspace, first: date, before_seq: int) -> OldRows:
+    """Return the old records of the log, as far as the state after them is known: others begin with it.
+
+    So whole batches go, and where timelines have a state of their own only batches since the last rebuild, which has
+    left the state at its end alone.
+    """
+    table, names = tables.RAW_EVENTS, workspace.source_names
+    [*_, begin] = [START, *(place for place in checkpoints_of(workspace) if place.end_seq <= before_seq)]
+    begin = begin if has_state(workspace, begin) else START
+    counts, values, of_source = Counter[str](), {"n": "count(*)"}, REMOVED_OF_SOURCE.removeprefix(REMOVED)
+    where = f"{c.SEQ} < {begin.end_seq}"
+    for row in grouped_rows(workspace.lake, table, where, (c.SOURCE,), values, version=workspace.base_of(table)):
+        counts[f"{of_source}{names.get(row[c.SOURCE], row[c.SOURCE])}"] += row["n"]
+    rows, position = counts.total(), begin.position
+    numbers = {"last_us": position.reached_us, "clock_us": position.clock_us}
+    instants = {name: us for name, us in numbers.items() if us is not None}
+    limits = Gone(first, before_seq=begin.end_seq, **instants)
+    return OldRows(table, table, [(c.SEQ, "<", begin.end_seq)], limits, rows, {table: rows, **counts})
 
 
 def _old_letters(workspace: Workspace, first: date, before_seq: int) -> OldRows:

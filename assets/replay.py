@@ -27,6 +27,7 @@ from tidemark.assets.log_control import (
     waiters_of,
 )
 from tidemark.assets.planning import LogSegment
+from tidemark.assets.retention import ensure_whole_log
 from tidemark.assets.schemas import as_declared, payload_of
 from tidemark.assets.state.right_tables import right_sides
 from tidemark.assets.state.timelines import log_place
@@ -236,6 +237,7 @@ def replay_all(workspace: Workspace, *, joins: bool = False) -> Iterator[Outcome
     Rows of joins that no window takes are whole only if they are asked for: else events do not wait from one piece
     of the log to the next.
     """
+    ensure_whole_log(workspace, "to judge it again")
     pieces = pieces_left(recorded(workspace, *REPLAYED_KINDS), 0, 0, workspace.progress.processed_end())
 
     def read(segment: LogSegment) -> DataFrame:

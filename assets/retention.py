@@ -1,7 +1,7 @@
 """The limits up to which `retention` has removed rows: every question about the past of tables has to know them.
 
-Here: the limits by table, as `log_control` has them, and errors of who needs rows that are gone. Not here: removing
-rows (removal.py), how many they were, which `batches` counts (resources/batches/plans.py).
+Here: the limits by table, as `log_control` has them, and errors of who needs records that are gone. Not here:
+removing rows (removal.py), how many they were, which `batches` counts (resources/batches/plans.py).
 
 A rebuild makes rows again: of all tables, after which older items of the log do not count, or of some windows.
 """
@@ -17,12 +17,13 @@ from tidemark.resources import tables
 from tidemark.resources.batches.plans import RebuildInput
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.columns import MIN_US, SEQ, TIMESTAMP
+from tidemark.timeops.errors import SpecError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _OF_WINDOW = (tables.window_table, tables.history_table)
-_NUMBERS = ("before_seq", "until_us", "last_batch", "last_us")
+_NUMBERS = ("before_seq", "until_us", "last_batch", "last_us", "clock_us")
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,13 @@ class Gone:
 
     Attributes:
         first_day: The first day that stays.
-        before_seq: Of dead letters and events: rows of records before this one are gone, but for what came into the
-            table later. 0 of results.
+        before_seq: Of the log, dead letters and events: rows of records before this one are gone, but for what came
+            into the table later. Of the log it is the first record of a batch. 0 of results.
         until_us: Of results: final ones that end at this instant or before it are gone, microseconds.
         last_batch: The newest batch that had written a removed row; -1 for none.
-        last_us: Of events: the largest `_timestamp` of a removed one, microseconds.
+        last_us: Of events: the largest `_timestamp` of a removed one, microseconds. Of the log: an instant after
+            which none of its removed records has one.
+        clock_us: Of the log: its clock before the first record that stays, microseconds.
     """
 
     first_day: date
@@ -43,6 +46,7 @@ class Gone:
     until_us: int = MIN_US
     last_batch: int = -1
     last_us: int = MIN_US
+    clock_us: int = MIN_US
 
     def and_then(self, later: "Gone") -> "Gone":
         """Return what is gone after rows have been removed once more."""
@@ -52,6 +56,7 @@ class Gone:
             max(self.until_us, later.until_us),
             max(self.last_batch, later.last_batch),
             max(self.last_us, later.last_us),
+            max(self.clock_us, later.clock_us),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -132,10 +137,53 @@ def before_seq_of(workspace: Workspace, table: str) -> int:
     return 0 if gone is None else gone.before_seq
 
 
+def log_begins_at(workspace: Workspace) -> int:
+    """Return the first record that is in the log."""
+    return before_seq_of(workspace.log_of or workspace, tables.RAW_EVENTS)
+
+
+def may_have_gone_records(workspace: Workspace, start_us: int) -> bool:
+    """Return whether a window that starts at an instant, microseconds, may hold records that have left the log."""
+    removed_log = gone_of(workspace).get(tables.RAW_EVENTS)
+    return removed_log is not None and start_us <= removed_log.last_us
+
+
+def ensure_in_log(workspace: Workspace, first_seq: int) -> None:
+    """Check that the log has all records from one on: nothing may be computed from a part of what it needs.
+
+    Raises:
+        SpecError: `retention` has removed some of them.
+    """
+    begin_seq = log_begins_at(workspace)
+    if first_seq < begin_seq:
+        raise _gone(workspace, f"this needs its records from {first_seq:,} on", f"something from {begin_seq:,} on")
+
+
+def ensure_whole_log(workspace: Workspace, what: str) -> None:
+    """Check that the log has its first record: `what` begins with it.
+
+    Raises:
+        SpecError: `retention` has removed it.
+    """
+    if log_begins_at(workspace):
+        raise _gone(workspace, f"{what} begins with the first one", "a log that has its first record")
+
+
+def _gone(workspace: Workspace, needed: str, expected: str) -> SpecError:
+    removed_log = gone_of(workspace.log_of or workspace)[tables.RAW_EVENTS]
+    return SpecError(
+        f"`retention` has removed the records of {workspace.spec.name} before {removed_log.before_seq:,}, which "
+        f"arrived before {removed_log.first_day}, and {needed}",
+        expected=expected,
+        remedy="the tables stay as they are, and runs continue; a pipeline under another name can read the input "
+        "again where that is still there",
+    )
+
+
 def first_days(workspace: Workspace) -> dict[str, date]:
     """Return the first day that stays, by the key of `retention` whose rows were removed."""
     days: dict[str, date] = {}
     for table, gone in gone_of(workspace).items():
-        key = table if table in (tables.DEAD_LETTERS, tables.ORDERED_EVENTS) else "windows"
+        key = table if table in tables.BY_RECORD else "windows"
         days[key] = max(days.get(key, gone.first_day), gone.first_day)
     return dict(sorted(days.items()))

@@ -12,7 +12,7 @@ from typing import Any
 
 from tidemark.assets.log_control import SPEC, recorded
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import IngestInput
+from tidemark.resources.batches.plans import Commit, IngestInput
 from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.spec import Spec, parse_spec
@@ -131,6 +131,16 @@ def spec_before(workspace: Workspace) -> Spec | None:
     """Return the spec that last processed the log; None before the first batch."""
     specs = recorded_specs(workspace)
     return Spec.model_validate(specs[-1]) if specs else None
+
+
+def spec_of_batch(workspace: Workspace, commit: Commit) -> Spec:
+    """Return the spec by which a batch has judged its records."""
+    first_seq, batch_id = commit.plan.first_seq, commit.batch_id
+    items = [
+        item for item in recorded(workspace, SPEC) if item["_after_seq"] < first_seq and item["_batch_id"] <= batch_id
+    ]
+    text = items[-1]["argument"] if items else workspace.spec.canonical_json()
+    return workspace.spec if text == workspace.spec.canonical_json() else Spec.model_validate(json.loads(text))
 
 
 def check_spec(workspace: Workspace) -> bool:

@@ -11,6 +11,7 @@ from tidemark.assets.corrections import due
 from tidemark.assets.differences import Difference, differences
 from tidemark.assets.preview import Preview, TableRows, preview
 from tidemark.assets.rebuild.plan import RebuildPlan, plan_to_spec
+from tidemark.assets.retention import log_begins_at
 from tidemark.assets.spec_changes import changes_of_spec, ensure_one_file, way_on
 from tidemark.assets.unknown_columns import never_taken
 from tidemark.assets.waiting_input import waiting_input
@@ -172,7 +173,8 @@ def plan_of(workspace: Workspace) -> SpecPlan:
     except TidemarkError as error:
         fault = str(error)
     has_past = last is not None and workspace.progress.processed_end() > 0
-    past = Scope.together(change.past for change in changes) if has_past else Scope.NOTHING
+    can_judge = has_past and not log_begins_at(workspace)  # without its first record nothing can be compared
+    past = Scope.together(change.past for change in changes) if can_judge else Scope.NOTHING
     refused = any(change.meaning is Meaning.REFUSED for change in changes)
     rebuild = plan_to_spec(workspace) if has_past and not refused else None
     corrections = due(workspace).sentences
@@ -189,5 +191,5 @@ def plan_of(workspace: Workspace) -> SpecPlan:
         differs=preview(workspace, past) if past and not refused else None,
         never_taken=tuple(never_taken(workspace)),
         corrections=corrections,
-        corrected=differences(workspace) if corrections and not past and not refused else (),
+        corrected=differences(workspace) if corrections and can_judge and not past and not refused else (),
     )

@@ -204,7 +204,7 @@ def changed_by_hand(
     `versions` are of one commit, and `counts` of all records that are processed by then.
     """
     letters = counts.dead_letters(counts.windows).total() + sum(counts.replayed.values()) - counts.removed_letters
-    written = {RAW_EVENTS: log_end, DEAD_LETTERS: letters}
+    written = {RAW_EVENTS: log_end - counts.removed(RAW_EVENTS), DEAD_LETTERS: letters}
     if spec.outputs.ordered_events:
         ordered = counts.ordered - counts.removed(ORDERED_EVENTS)
         written |= {ORDERED_EVENTS: ordered, HELD_EVENTS: counts.accepted - counts.ordered}

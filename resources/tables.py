@@ -29,6 +29,8 @@ SPEC_ITEM = "spec"
 ORDERED_EVENTS = "ordered_events"
 HELD_EVENTS = "held_events"
 DEAD_LETTERS = "dead_letters"
+BY_RECORD = (RAW_EVENTS, DEAD_LETTERS, ORDERED_EVENTS)
+"""The tables whose old rows go by the record that they are of."""
 WATERMARKS = "watermarks"
 BATCHES = "batches"
 FILES = "_state/files"

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidemark.timeops.arrival import arrival_rules
 from tidemark.timeops.columns import ONE_TIMELINE, SEQ, SOURCE, SPLIT, TIMELINE
@@ -33,6 +34,8 @@ from tidemark.timeops.watermark.timelines import (
     LogPlace,
     judge_log,
     own_timelines,
+    under_other_rules,
+    with_column,
 )
 
 Alone = tuple[Array, Array, Array]
@@ -75,6 +78,42 @@ class Item:
 
 
 @dataclass(frozen=True, eq=False)
+class LogStart:
+    """The state at the beginning of a log that has lost earlier records.
+
+    Attributes:
+        state: The timelines, STATE.
+        place: The clocks there.
+        waits: The sources and splits that wait there.
+        rules: The rules by which these records were judged.
+    """
+
+    state: pa.Table
+    place: LogPlace
+    waits: Waits
+    rules: TimeRules
+
+    def under(self, rules: TimeRules) -> pa.Table:
+        """Return the timelines for records that are judged by some rules from here on."""
+        rules_before, rules_here = (replace(rule_set, waits=self.waits) for rule_set in (self.rules, rules))
+        state = under_other_rules(self.state, rules_before, rules_here, self.place)
+        return state if rules.has_across else own_timelines(state, self.rules.time)
+
+    def has_reached(self, timeline: str, wanted_us: int) -> bool:
+        """Return whether the watermark of a timeline had come to a value there."""
+        rows = self.state.filter(pc.equal(self.state[TIMELINE], timeline))
+        return any(us is not None and us >= wanted_us for us in rows["watermark"].to_pylist())
+
+    def of(self, timeline: str) -> "LogStart":
+        """Return it for the log of one timeline."""
+        state = self.state.filter(pc.equal(self.state[TIMELINE], timeline))
+        names = pa.array([ONE_TIMELINE] * len(state), pa.string())
+        rules = self.rules.of_timelines()
+        rules = replace(rules, time=rules.time.model_copy(update={"over": ()}))
+        return replace(self, state=with_column(state, TIMELINE, names), rules=rules)
+
+
+@dataclass(frozen=True, eq=False)
 class LogTimes:
     """The times of the records of a log, in its order.
 
@@ -93,6 +132,7 @@ class LogTimes:
         stretches: The stretches of the log.
         gaps: By session window of records that each say their own gap, how long each keeps its session open; NONE
             where one does not.
+        start: The state before the first of them; None where it is the first record of all.
     """
 
     seq: Array
@@ -108,6 +148,7 @@ class LogTimes:
     splits: Sequence[str | None]
     stretches: Sequence[Stretch]
     gaps: Mapping[str, Array] = field(default_factory=dict)
+    start: LogStart | None = None
 
     def gaps_of(self, window: WindowSpec, seqs: Array) -> Array:
         """Return how long records of the log keep sessions of a window open; NONE where one says no length."""
@@ -139,7 +180,9 @@ class LogTimes:
         own = (self.timeline == timeline) & ~np.isin(self.why, _OUTSIDE)
         kept = self if keeps_clock else self._rows(own, self.stretches)
         why = np.where(own, self.why, np.int8(CODES[Reason.MALFORMED])) if keeps_clock else kept.why
-        return replace(kept, why=why, timeline=np.zeros(len(kept.seq), np.int32), timelines=(ONE_TIMELINE,))
+        start = None if self.start is None else self.start.of(self.timelines[timeline])
+        zeros = np.zeros(len(kept.seq), np.int32)
+        return replace(kept, why=why, timeline=zeros, timelines=(ONE_TIMELINE,), start=start)
 
     def rising(self, alone: Alone, rules: TimeRules, also: Array) -> tuple["LogTimes", Alone]:
         """Return the log without the records that move no watermark, where the clock moves none.
@@ -186,6 +229,8 @@ class LogTimes:
         role = roles(why, self.event_us, self.arrival_us, rules)
         columns = self._columns(t, role, rules)
         state, place, waits = STATE.empty_table(), LogPlace(), Waits()
+        if self.start is not None:
+            state, place, waits = self.start.under(rules), self.start.place, self.start.waits
         logs: list[tuple[Stretch, JudgedLog]] = []
         for stretch in self.stretches:
             begin, end = (int(at) for at in np.searchsorted(self.seq, [stretch.first_seq, stretch.end_seq]))
@@ -409,7 +454,12 @@ class JudgedTimes:
         return rows
 
     def reaching(self, timeline: str, wanted_us: int, from_seq: int = 0) -> Item | None:
-        """Return the first item, from a record on, after which a watermark has come to a value; None for none."""
+        """Return the first item, from a record on, after which a watermark has come to a value; None for none.
+
+        None, too, where records had brought it there that are no longer in the log.
+        """
+        if self.times.start is not None and self.times.start.has_reached(timeline, wanted_us):
+            return None
         for stretch, log in self.logs:
             k = self._index(log, timeline)
             if stretch.end_seq <= from_seq and from_seq:  # its tick comes before the record, too

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from tidemark.assets.audit.findings import Finding, some, wrong_rows
 from tidemark.assets.audit.sequences import Faults, Numbers, Sequences
+from tidemark.assets.retention import log_begins_at
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import (
     LOG_CLOCK,
@@ -41,7 +42,7 @@ def audit_log(workspace: Workspace) -> Iterator[Finding]:
     version = workspace.base_of(tables.RAW_EVENTS)
     for piece in pieces(workspace.lake, tables.RAW_EVENTS, version, [c.SEQ, c.ARRIVAL, c.CLOCK, c.BATCH]):
         log.add(piece)
-    faults = log.numbers.faults({0: workspace.progress.log_end()})
+    faults = log.numbers.faults({0: workspace.progress.log_end()}, log_begins_at(workspace))
     yield from _said(workspace, tables.RAW_EVENTS, faults, "record")
     if faults.misplaced:
         what = f"the clock of record {some(_numbers(faults.misplaced))} is before the clock of an earlier record"

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructField
 
 from tidemark.assets.audit.findings import Finding, some, wrong_rows
 from tidemark.assets.exclusions import Numbers, records_between
+from tidemark.assets.retention import log_begins_at
 from tidemark.assets.schemas import payload_of
 from tidemark.resources import tables
 from tidemark.resources.workspace import Workspace
@@ -29,7 +30,7 @@ def audit_payload(workspace: Workspace, readable: Callable[[str], bool]) -> Iter
     changed_seqs = {table: list[int]() for table in (tables.ORDERED_EVENTS, tables.HELD_EVENTS) if readable(table)}
     end, names = workspace.progress.processed_end(), {*payload_of(workspace).names, c.ARRIVAL}
     names = names.intersection(*map(workspace.lake.columns, changed_seqs))
-    for first in range(0, end, _MOST):
+    for first in range(log_begins_at(workspace), end, _MOST):
         workspace.tell(f"comparing the payload of events with the log, from record {first:,} of {end:,} on")
         seqs = range(first, min(first + _MOST, end))
         log = records_between(workspace, seqs.start, seqs.stop)  # also with records in the places of others

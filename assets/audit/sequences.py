@@ -59,15 +59,16 @@ class Sequences:
         self.runs, self._count = [joined], joined.shape[1]
         return joined
 
-    def faults(self, ends: dict[int, int] | None = None) -> "Faults":
-        """Return what is wrong with the sequences: each has to begin at 0, and grow with its ranks.
+    def faults(self, ends: dict[int, int] | None = None, begin: int = 0) -> "Faults":
+        """Return what is wrong with the sequences: each has to begin at one number, and grow with its ranks.
 
         Args:
             ends: By key the number after the last one, where it is known.
+            begin: The first number.
         """
-        faults, runs, expected = Faults(), self._join(), dict.fromkeys(ends or {}, 0)
+        faults, runs, expected = Faults(), self._join(), dict.fromkeys(ends or {}, begin)
         for key, first, _, _, last, _, _ in runs.T.tolist():
-            at = expected.setdefault(key, 0)
+            at = expected.setdefault(key, begin)
             faults.missing += [(key, number) for number in range(at, min(first, at + _MOST_NAMED))]
             faults.n_missing += max(first - at, 0)
             faults.doubled += [(key, number) for number in range(first, min(at, last + 1, first + _MOST_NAMED))]

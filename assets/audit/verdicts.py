@@ -7,7 +7,6 @@ The second opinion keeps its own watermarks from piece to piece: it believes no 
 Only where the spec has changed on the way, the timelines begin with what is stored there.
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,10 +23,11 @@ from tidemark.assets.admissions import admitted
 from tidemark.assets.audit.bookmark import Bookmarks
 from tidemark.assets.audit.findings import Finding, some, wrong_rows
 from tidemark.assets.exclusions import records_between
-from tidemark.assets.log_control import SPEC, recorded, waits_up_to
+from tidemark.assets.log_control import waits_up_to
 from tidemark.assets.planning import segment_of
 from tidemark.assets.recount.records import rules_at
-from tidemark.assets.retention import before_seq_of
+from tidemark.assets.retention import before_seq_of, log_begins_at
+from tidemark.assets.spec_changes import spec_of_batch
 from tidemark.assets.state.checkpoints import START, Checkpoint, checkpoints_of, has_state, state_at
 from tidemark.assets.state.dedup import known_first_times, spans_of
 from tidemark.resources import tables
@@ -44,7 +44,6 @@ from tidemark.timeops.materialize import computed
 from tidemark.timeops.printable import plural
 from tidemark.timeops.reasons import UNTIMED, Reason, Stage
 from tidemark.timeops.rules import Waits
-from tidemark.timeops.spec import Spec
 from tidemark.timeops.utc import Instant
 
 Flags = NDArray[np.bool_]
@@ -52,6 +51,7 @@ Numbers = NDArray[np.int64]
 MOST = 1_000_000
 """Records that are judged again at once."""
 _MOST_NAMED = 1_000
+_RECORDS_GONE = "`retention` has removed these records"
 _DUPLICATES_GONE = "`retention` has removed the dead letters that say which records are duplicates"
 _ACCEPTED, _UNTIMED, _DUPLICATE, _EARLY, _LATE, _OUT_OF_ORDER, _NOWHERE = range(7)
 _WORDS = (
@@ -106,19 +106,21 @@ def _judge_all(
 ) -> None:
     """Judge the log again, and compare each part with where the tables have its records.
 
-    Which records are duplicates is read from the dead letters: where some of these are gone, the log is judged again
-    from the first batch on that has all.
+    Which records are duplicates is read from the dead letters: where some of these, or of the records, are gone, the
+    log is judged again from the first batch on that has all.
     """
-    first_known = before_seq_of(workspace, tables.DEAD_LETTERS) if workspace.spec.time.deduplicate_by else 0
+    first_known, why = log_begins_at(workspace), _RECORDS_GONE
+    if workspace.spec.time.deduplicate_by and (letters_from := before_seq_of(workspace, tables.DEAD_LETTERS)):
+        first_known, why = max((first_known, why), (letters_from, _DUPLICATES_GONE))
     is_begun = first_known == 0
     before, judged, timelines = START, bookmarks.bookmark.judged, bookmarks.bookmark.timelines
     rules_before: RecountRules | None = None
     for commit in workspace.batches.history("process"):
-        under = workspace.under(_spec_at(workspace, commit))
+        under = workspace.under(spec_of_batch(workspace, commit))
         if not is_begun and commit.plan.first_seq >= first_known and has_state(under, before):
             is_begun = True
             timelines = state_at(under, before) if commit.batch_id > judged else timelines
-            note(f"verdicts before record {commit.plan.first_seq:,} were not recounted: {_DUPLICATES_GONE}")
+            note(f"verdicts before record {commit.plan.first_seq:,} were not recounted: {why}")
         if is_begun and records_in(commit.plan) and commit.batch_id >= judged:
             log = records_between(under, commit.plan.first_seq, plan_end(commit.plan))
             rules = _rules_of(under, log, before, commit.plan)
@@ -136,7 +138,7 @@ def _judge_all(
                 bookmarks.note(judged=commit.batch_id, timelines=timelines, faults=compared.faults.to_dict())
         before = of_batches[commit.batch_id]
     if not is_begun:
-        note(f"verdicts were not recounted: {_DUPLICATES_GONE}")
+        note(f"verdicts were not recounted: {why}")
 
 
 def _compare(
@@ -150,16 +152,6 @@ def _compare(
             compared.compare(part, _Places.of(compared.workspace, seqs, rules))
             compared.workspace.tell(f"{seqs.stop:,} of {compared.total:,} records judged again")
     return timelines
-
-
-def _spec_at(workspace: Workspace, commit: Commit) -> Spec:
-    """Return the spec by which a batch has judged its records."""
-    first_seq, batch_id = commit.plan.first_seq, commit.batch_id
-    items = [
-        item for item in recorded(workspace, SPEC) if item["_after_seq"] < first_seq and item["_batch_id"] <= batch_id
-    ]
-    text = items[-1]["argument"] if items else workspace.spec.canonical_json()
-    return workspace.spec if text == workspace.spec.canonical_json() else Spec.model_validate(json.loads(text))
 
 
 def _rules_of(workspace: Workspace, log: DataFrame, before: Checkpoint, plan: Plan) -> RecountRules:

@@ -21,13 +21,14 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from tidemark.assets.admissions import admitted
 from tidemark.assets.batch import BatchWriter
 from tidemark.assets.exclusions import records_between
 from tidemark.assets.log_control import recorded, waits_up_to
 from tidemark.assets.planning import LogSegment, at_work, begin, zone_data
 from tidemark.assets.rebuild.switch import take_new_names
 from tidemark.assets.replay import REPLAYED_KINDS, judge_segments, pieces_left, with_let_in
-from tidemark.assets.retention import gone_of
+from tidemark.assets.retention import ensure_in_log, gone_of
 from tidemark.assets.schemas import create_tables, fit_tables
 from tidemark.assets.spec_changes import refuse_two_meanings_of_time
 from tidemark.assets.state.checkpoints import START, Checkpoint, checkpoints_of, first_times_at, has_state, state_at
@@ -142,7 +143,8 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
 
     Raises:
         LakeError: Nothing has been processed yet.
-        SpecError: The spec judges the log in another way than it was judged, or an expression of it is wrong.
+        SpecError: The spec judges the log in another way than it was judged, an expression of it is wrong, or
+            `retention` has removed records that the days need.
         BusyError: Another run is at work.
     """
     if workspace.batches.last_commit() is None or workspace.progress.processed_end() == 0:
@@ -161,6 +163,8 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
     _refuse_gone(workspace, window, first)
     start, end = (us_of(instant) for _, _, instant in days)
     part = range_of_windows(workspace, window, start, end)
+    # The events of a part begin with what was let in: each was judged before the log.
+    ensure_in_log(workspace, min([part.first_seq, *admitted(workspace).seqs[:1].tolist()]))
     batch_input = {"window": window.name, "days": [first.isoformat(), last.isoformat()], **zone_data(workspace)}
     plan = begin(workspace, run_id, "backfill", batch_input, after=done, seqs=(part.first_seq, part.end_seq))
     table = tables.window_table(window.name)

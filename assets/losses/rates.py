@@ -53,7 +53,7 @@ class Losses:
 
 def losses_since(log: LogTables, first_seq: int, levels: RateLevels) -> Losses:
     """Return what was lost from the day before a record to the end, by days; no rates where nothing was."""
-    kept_from = (before_seq_of(log.workspace, table) for table in (tables.DEAD_LETTERS, tables.ORDERED_EVENTS))
+    kept_from = (before_seq_of(log.workspace, table) for table in tables.BY_RECORD)
     floor_seq = max(log.end_seq - _MOST_RECORDS, *kept_from, 0)
     days = _days_from(log, max(first_seq, floor_seq), floor_seq, micros(levels.period))
     letters = _letters(log, days.first_seq)

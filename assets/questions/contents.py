@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from tidemark.assets.admissions import admitted, events_let_in
 from tidemark.assets.exclusions import records_between
 from tidemark.assets.questions.times import PipelineLog
-from tidemark.assets.retention import before_seq_of
+from tidemark.assets.retention import before_seq_of, log_begins_at
 from tidemark.assets.schemas import as_declared, payload_of
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import pieces
@@ -189,6 +189,7 @@ class Contents:
     def _read(self, columns: Sequence[str], first_us: int | None, last_us: int | None) -> pa.Table:
         own: list[pa.Table] = []
         within: Filters = [
+            (c.SEQ, ">=", log_begins_at(self.workspace)),
             *([] if first_us is None else [(c.TIMESTAMP, ">=", Instant(first_us))]),
             *([] if last_us is None else [(c.TIMESTAMP, "<=", Instant(last_us))]),
         ]

@@ -22,7 +22,7 @@ from tidemark.assets.questions.record_story import story_of
 from tidemark.assets.questions.record_windows import RecordWindow, WindowsOfRecord
 from tidemark.assets.questions.times import PipelineLog
 from tidemark.assets.questions.words import instant_text
-from tidemark.assets.retention import before_seq_of
+from tidemark.assets.retention import before_seq_of, log_begins_at
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import python_rows
 from tidemark.timeops import columns as c
@@ -212,6 +212,12 @@ class RecordQuestions:
                 f"The log of {name} has no record {seq:,}.",
                 expected=expected,
                 remedy="`_arrival_seq` in its tables is this number",
+            )
+        begin = log_begins_at(self.log.workspace)
+        if seq < begin:
+            raise TidemarkError(
+                f"Record {seq:,} of {name} is gone: `retention` has removed the records of the log before {begin:,}.",
+                expected=f"a record from {begin:,} on",
             )
         if seq >= progress.processed_end():
             raise TidemarkError(

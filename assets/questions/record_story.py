@@ -202,6 +202,8 @@ def _watermark(answer: "RecordAnswer") -> Iterator[str]:
             yield from block(
                 [("set by", f"the clock, which was at {at(answer.clock_us)} ({clock_rule(answer.rules)})")]
             )
+        else:
+            yield from block([("set by", f"record {answer.met.set_by:,}, which is no longer in the log")])
         return
     source = next((each for each in rules.sources if each.name == setter.source), None)
     tolerance = rules.time.out_of_orderness_us if source is None else source.out_of_orderness_us
@@ -265,7 +267,11 @@ def _window(window: "RecordWindow", answer: "RecordAnswer") -> tuple[str, str, s
         said = "missed: it had closed" if window.was_closed else still
         said += f", by {by}" if by and window.was_closed else ""
     else:
-        said = {"filtered": "left out by the window", "in_gap": "in a gap between two windows"}[window.outcome]
+        said = {
+            "filtered": "left out by the window",
+            "in_gap": "in a gap between two windows",
+            "removed": "it may hold records that `retention` has removed from the log",
+        }[window.outcome]
     return window.name, span_, said
 
 

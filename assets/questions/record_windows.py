@@ -12,6 +12,7 @@ import numpy as np
 
 from tidemark.assets.questions.contents import Contents, instants_of, sessions_of
 from tidemark.assets.questions.words import instant_text
+from tidemark.assets.retention import may_have_gone_records
 from tidemark.timeops.grid import spans_at
 from tidemark.timeops.instants import NONE
 from tidemark.timeops.log_times import Item
@@ -32,7 +33,8 @@ class RecordWindow:
         name: The window of the spec.
         start_us: Its start; None in a gap.
         end_us: Its end; None in a gap.
-        outcome: `counted` (it is closed), `open`, `missed`, `filtered` or `in_gap`.
+        outcome: `counted` (it is closed), `open`, `missed`, `filtered`, `in_gap`, or `removed`: which window it is
+            depends on records that are no longer in the log.
         closes_us: The watermark that closes it; None in a gap.
         was_closed: It had closed when the record came.
         closed_by: The item that closed it; None while it is open, and where a flush did.
@@ -95,6 +97,8 @@ class WindowsOfRecord:
         is_left_out = window.name in self.contents.filtered_by(self.seq) or (
             letter is not None and letter["reason"] == Reason.BAD_EXPRESSION
         )
+        if window.is_linked and may_have_gone_records(self.contents.workspace, self.us - window.reach_us):
+            return [RecordWindow(window.name, None, None, "removed")]
         found = [self._one(window, span) for span in self._spans(window, letter, is_taken=not is_left_out)]
         if is_left_out:
             found = [replace(one, outcome="filtered") for one in found]

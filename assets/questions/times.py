@@ -18,9 +18,12 @@ import pyarrow.compute as pc
 
 from tidemark.assets.admissions import events_let_in
 from tidemark.assets.exclusions import PRESENT_CLOCK, Excluded, clocks_of, excluded, records_between
-from tidemark.assets.log_control import END_OF_INPUT, TICK, WAIT, follows_waits, recorded, waiters_of
+from tidemark.assets.log_control import END_OF_INPUT, TICK, WAIT, follows_waits, recorded, waiters_of, waits_up_to
+from tidemark.assets.retention import log_begins_at
 from tidemark.assets.schemas import as_declared, payload_of
-from tidemark.assets.spec_changes import judged_otherwise
+from tidemark.assets.spec_changes import judged_otherwise, spec_of_batch
+from tidemark.assets.state.checkpoints import START, Checkpoint, checkpoints_of, state_at
+from tidemark.assets.state.timelines import log_place
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import Filters
@@ -30,10 +33,11 @@ from tidemark.timeops.events.duplicates import with_duplicates
 from tidemark.timeops.events.event_time import extract, gap_us
 from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.instants import NONE, Array, integers
-from tidemark.timeops.log_times import Item, JudgedTimes, LogTimes, Stretch
+from tidemark.timeops.log_times import Item, JudgedTimes, LogStart, LogTimes, Stretch
 from tidemark.timeops.reasons import CODES, REASONS, Reason
 from tidemark.timeops.rules import Waiter
 from tidemark.timeops.utc import us_of
+from tidemark.timeops.watermark.timelines import STATE
 
 _OF_EVENT_TIME = ("timestamp_by", "time_zone", "over", "deduplicate_by", "within", "schema", "rename", "split")
 """Keys of a spec, by their last part, that say which event time, timeline or split a record has."""
@@ -96,24 +100,40 @@ class PipelineLog:
 def known_log(workspace: Workspace) -> Known:
     """Read the times of all that was processed of the log."""
     out, end_seq = excluded(workspace), workspace.progress.processed_end()
+    begin, start = _begin_of(workspace)
     changed, times = judged_otherwise(workspace), None
     means_others = any(path.rpartition(".")[2] in _OF_EVENT_TIME for path in changed)
     if not means_others:
         times = _as_stored(workspace, out, end_seq) or _of_tables(workspace, out, end_seq)
     if times is None:
         times = _computed(workspace, end_seq)
-    times = replace(times, stretches=_stretches(workspace, end_seq), gaps=_gaps(workspace, end_seq, times.seq))
-    return Known(times, out, tuple(changed))
+    waits = frozenset[Waiter]() if start is None else start.waits.sources
+    stretches = _stretches(workspace, begin, waits, end_seq)
+    gaps = _gaps(workspace, begin.end_seq, end_seq, times.seq)
+    return Known(replace(times, stretches=stretches, gaps=gaps, start=start), out, tuple(changed))
 
 
-def _gaps(workspace: Workspace, end_seq: int, seqs: Array) -> dict[str, Array]:
+def _begin_of(workspace: Workspace) -> tuple[Checkpoint, LogStart | None]:
+    """Return the checkpoint with which the log begins, and what the records before it have left; None for nothing."""
+    begin_seq = log_begins_at(workspace)
+    if not begin_seq:
+        return START, None
+    commits = {commit.batch_id: commit for commit in workspace.batches.history("process")}
+    [*_, checkpoint] = [place for place in checkpoints_of(workspace) if place.end_seq == begin_seq]
+    under = workspace.under(spec_of_batch(workspace, commits[checkpoint.batch_id]))
+    state, waits = state_at(under, checkpoint).select(STATE.names), waits_up_to(workspace, checkpoint.batch_id)
+    return checkpoint, LogStart(state, log_place(under, checkpoint.position), waits, under.rules)
+
+
+def _gaps(workspace: Workspace, begin_seq: int, end_seq: int, seqs: Array) -> dict[str, Array]:
     """Return how long some records keep their sessions open, by window, where they say so themselves."""
     windows = [window for window in workspace.spec.windows if window.has_gap_of_records]
     if not windows:
         return {}
-    workspace.tell(f"computing the gaps of {end_seq:,} records")
-    zone, gaps = workspace.rules.sources[0].time_zone, {window.name: np.full(end_seq, NONE) for window in windows}
-    frames = [as_declared(records_between(workspace, 0, end_seq), payload_of(workspace), zone)]
+    count, zone = end_seq - begin_seq, workspace.rules.sources[0].time_zone
+    workspace.tell(f"computing the gaps of {count:,} records")
+    gaps = {window.name: np.full(count, NONE) for window in windows}
+    frames = [as_declared(records_between(workspace, begin_seq, end_seq), payload_of(workspace), zone)]
     if (let_in := events_let_in(workspace)) is not None:  # which have the values of then
         frames.append(let_in)
     for frame in frames:
@@ -121,16 +141,24 @@ def _gaps(workspace: Workspace, end_seq: int, seqs: Array) -> dict[str, Array]:
         rows = frame.selectExpr(c.SEQ, *[f"{gap_us(columns, window)} AS g{n}" for n, window in enumerate(windows)])
         computed_rows = rows.toArrow()
         for n, window in enumerate(windows):
-            gaps[window.name][computed_rows[c.SEQ].to_numpy()] = integers(computed_rows[f"g{n}"])
-    return {name: gap[seqs] for name, gap in gaps.items()}
+            gaps[window.name][computed_rows[c.SEQ].to_numpy() - begin_seq] = integers(computed_rows[f"g{n}"])
+    return {name: gap[seqs - begin_seq] for name, gap in gaps.items()}
 
 
-def _stretches(workspace: Workspace, end_seq: int) -> list[Stretch]:
-    """Return the stretches of the log: between ticks where the clock moves watermarks, and changes of who waits."""
+def _stretches(workspace: Workspace, begin: Checkpoint, waits: frozenset[Waiter], end_seq: int) -> list[Stretch]:
+    """Return the stretches of the log: between ticks where the clock moves watermarks, and changes of who waits.
+
+    Args:
+        workspace: The pipeline.
+        begin: The log begins here.
+        waits: The sources and splits that wait there.
+        end_seq: The end of what was processed.
+    """
     kinds = [*([TICK] if workspace.rules.clock_moves else []), *([WAIT] if follows_waits(workspace.spec) else [])]
-    found, first = list[Stretch](), 0
-    waits: frozenset[Waiter] = frozenset()
+    found, first = list[Stretch](), begin.end_seq
     for item in recorded(workspace, *kinds) if kinds else []:
+        if item["_batch_id"] <= begin.batch_id:
+            continue
         end = int(item["_after_seq"]) + 1
         if item["kind"] == TICK:
             found.append(Stretch(first, end, us_of(item["clock"]), waits))
@@ -143,9 +171,15 @@ def _stretches(workspace: Workspace, end_seq: int) -> list[Stretch]:
 
 @dataclass
 class _Rows:
-    """Arrays of the log that are filled in whatever order its rows come, by `_arrival_seq`."""
+    """Arrays of the log that are filled in whatever order its rows come, by `_arrival_seq`, from its first one on."""
 
-    count: int
+    begin_seq: int
+    end_seq: int
+
+    @property
+    def count(self) -> int:
+        """How many numbers there are."""
+        return self.end_seq - self.begin_seq
 
     def __post_init__(self) -> None:
         numbers = ("event_us", "arrival_us", "clock_us")
@@ -156,19 +190,31 @@ class _Rows:
 
     def put(self, name: str, seq: Array, column: pa.Array) -> None:
         """Put the values of a column: instants as numbers, texts as their place among all."""
+        at = seq - self.begin_seq
         if name not in self.names:
             numbers = column.cast(pa.int64())
-            self.of[name][seq] = np.asarray(pc.fill_null(numbers, NONE))
+            self.of[name][at] = np.asarray(pc.fill_null(numbers, NONE))
             return
         coded = column.cast(pa.string()).dictionary_encode(null_encoding="encode")
         known = self.names[name]
         places = [known.setdefault(value, len(known)) for value in coded.dictionary.to_pylist()]
         if places:
-            self.of[name][seq] = np.array(places, np.int32)[np.asarray(coded.indices)]
+            self.of[name][at] = np.array(places, np.int32)[np.asarray(coded.indices)]
+
+    def put_why(self, seq: Array, code: Array | int) -> None:
+        """Put what refused records, as CODES; 0 for nothing."""
+        self.of["why"][seq - self.begin_seq] = code
+
+    def take_over(self, name: str, places: Array, records: Array) -> None:
+        """Set places of the log to what their present records have; a record that takes a place came after it."""
+        are_here = places >= self.begin_seq
+        places, records = places[are_here], records[are_here]
+        self.of[name][places - self.begin_seq] = self.of[name][records - self.begin_seq]
 
     def times(self, seq: Array) -> LogTimes:
         """Return the rows with some numbers as the times of a log."""
-        arrays = self.of if len(seq) == self.count else {name: values[seq] for name, values in self.of.items()}
+        at = seq - self.begin_seq
+        arrays = self.of if len(seq) == self.count else {name: values[at] for name, values in self.of.items()}
         timelines, sources, splits = (list(self.names[name]) for name in ("timeline", "source", "split"))
         return LogTimes(
             seq=seq,
@@ -186,43 +232,49 @@ def _of_tables(workspace: Workspace, out: Excluded, end_seq: int) -> LogTimes | 
         return None
     rows, over = _log_rows(workspace, out, end_seq), workspace.spec.time.over
     own = [c.SEQ, c.EVENT_TIME, *([c.TIMELINE] if over else [])]
-    up_to: Filters = [(c.SEQ, "<", end_seq)]
+    within = _within(rows)
     for table in (tables.ORDERED_EVENTS, tables.HELD_EVENTS):
-        for piece in _pieces(workspace, table, own, up_to):
+        for piece in _pieces(workspace, table, own, within):
             seq = piece[c.SEQ].to_numpy()
             rows.put("event_us", seq, piece[c.EVENT_TIME])
-            rows.of["why"][seq] = 0
+            rows.put_why(seq, 0)
             if over:
                 rows.put("timeline", seq, piece[c.TIMELINE])
-    _put_refused(workspace, rows, up_to)
+    _put_refused(workspace, rows)
     return _complete(rows, out)
+
+
+def _within(rows: _Rows) -> Filters:
+    return [(c.SEQ, ">=", rows.begin_seq), (c.SEQ, "<", rows.end_seq)]
 
 
 def _complete(rows: _Rows, out: Excluded) -> LogTimes | None:
     """Return the times of the records that are part of the log; None where one did not come, as it was erased."""
-    seq = np.arange(rows.count, dtype=np.int64)
+    seq = np.arange(rows.begin_seq, rows.end_seq, dtype=np.int64)
     seq = np.setdiff1d(seq, out.seqs, assume_unique=True) if len(out.seqs) else seq
-    return None if (rows.of["why"][seq] == _UNKNOWN).any() else rows.times(seq)
+    return None if (rows.of["why"][seq - rows.begin_seq] == _UNKNOWN).any() else rows.times(seq)
 
 
-def _put_refused(workspace: Workspace, rows: _Rows, up_to: Filters) -> None:
+def _put_refused(workspace: Workspace, rows: _Rows) -> None:
     """Put what the dead letters of ingestion and time say; rules 1 to 3 are judged again."""
     over, again = workspace.spec.time.over, [Reason.EARLY, Reason.LATE_ARRIVAL, Reason.OUT_OF_ORDER]
     own = [c.SEQ, c.EVENT_TIME, "reason", *([c.TIMELINE] if over else [])]
     codes: dict[str | None, int] = {str(reason): 0 if reason in again else CODES[reason] for reason in REASONS}
-    for piece in _pieces(workspace, tables.DEAD_LETTERS, own, [*up_to, ("stage", "in", ["ingest", "time"])]):
+    of_records: Filters = [*_within(rows), ("stage", "in", ["ingest", "time"])]
+    for piece in _pieces(workspace, tables.DEAD_LETTERS, own, of_records):
         seq = piece[c.SEQ].to_numpy()
         rows.put("event_us", seq, piece[c.EVENT_TIME])
-        rows.of["why"][seq] = _coded(piece["reason"], codes)
+        rows.put_why(seq, _coded(piece["reason"], codes))
         if over:
             rows.put("timeline", seq, pc.fill_null(piece[c.TIMELINE].cast(pa.string()), c.ONE_TIMELINE))
 
 
 def _log_rows(workspace: Workspace, out: Excluded, end_seq: int, *more: str) -> _Rows:
     """Return what the log says of each record: its arrival, its clock, and with splits its source and split."""
-    rows, uses_splits, names = _Rows(end_seq), workspace.rules.uses_splits, workspace.source_names
+    rows, uses_splits = _Rows(log_begins_at(workspace), end_seq), workspace.rules.uses_splits
+    names = workspace.source_names
     own = [c.SEQ, c.ARRIVAL, c.CLOCK, *([c.SOURCE, c.SPLIT] if uses_splits else [])]
-    for piece in _pieces(workspace, tables.RAW_EVENTS, [*own, *more], [(c.SEQ, "<", end_seq)]):
+    for piece in _pieces(workspace, tables.RAW_EVENTS, [*own, *more], _within(rows)):
         seq = piece[c.SEQ].to_numpy()
         rows.put("arrival_us", seq, piece[c.ARRIVAL])
         rows.put("clock_us", seq, piece[c.CLOCK])
@@ -232,12 +284,12 @@ def _log_rows(workspace: Workspace, out: Excluded, end_seq: int, *more: str) -> 
             rows.put("split", seq, piece[c.SPLIT])
         if more:
             rows.put("event_us", seq, piece[more[0]])
-            rows.of["why"][seq] = 0
+            rows.put_why(seq, 0)
     if len(out.places):  # a record that took a place has the arrival and the clock of the place
         for name in ("source", "split"):
-            rows.of[name][out.places] = rows.of[name][out.records]
-    if out.clock_until:
-        clocks = clocks_of(workspace, 0, min(end_seq, out.clock_until), out)
+            rows.take_over(name, out.places, out.records)
+    if out.clock_until > rows.begin_seq:
+        clocks = clocks_of(workspace, rows.begin_seq, min(end_seq, out.clock_until), out)
         rows.put("clock_us", clocks[c.SEQ].to_numpy(), clocks[PRESENT_CLOCK].combine_chunks())
     return rows
 
@@ -253,27 +305,28 @@ def _as_stored(workspace: Workspace, out: Excluded, end_seq: int) -> LogTimes | 
     if name not in schema.names or schema.field(name).type != pa.timestamp("us", "UTC"):
         return None
     rows = _log_rows(workspace, out, end_seq, name)
-    _put_refused(workspace, rows, [(c.SEQ, "<", end_seq)])
+    _put_refused(workspace, rows)
     return _complete(rows, out)
 
 
 def _computed(workspace: Workspace, end_seq: int) -> LogTimes:
     """Return the times that Spark computes of the log by the spec as it is now."""
-    workspace.tell(f"reading the times of {end_seq:,} records")
+    begin_seq = log_begins_at(workspace)
+    workspace.tell(f"reading the times of {end_seq - begin_seq:,} records")
     rules, zone = workspace.rules, workspace.rules.sources[0].time_zone
-    records = as_declared(records_between(workspace, 0, end_seq), payload_of(workspace), zone)
+    records = as_declared(records_between(workspace, begin_seq, end_seq), payload_of(workspace), zone)
     timed = extract(records, rules)
     if rules.time.deduplicate_by:
         timed = with_duplicates(timed, None, rules.time)
     columns = [c.SEQ, c.EVENT_TIME, c.ARRIVAL, c.CLOCK, c.REASON, c.TIMELINE, c.SOURCE, c.SPLIT]
-    found, rows = timed.select(*columns).toArrow().combine_chunks(), _Rows(end_seq)
+    found, rows = timed.select(*columns).toArrow().combine_chunks(), _Rows(begin_seq, end_seq)
     seq = found[c.SEQ].to_numpy()
     instants = {"event_us": c.EVENT_TIME, "arrival_us": c.ARRIVAL, "clock_us": c.CLOCK}
     texts = {"timeline": c.TIMELINE, "source": c.SOURCE, "split": c.SPLIT}
     for name, column in (instants | texts).items():
         rows.put(name, seq, _whole(found[column]))
     codes: dict[str | None, int] = {None: 0} | {str(reason): code for reason, code in CODES.items()}
-    rows.of["why"][seq] = _coded(_whole(found[c.REASON]), codes)
+    rows.put_why(seq, _coded(_whole(found[c.REASON]), codes))
     return rows.times(np.sort(seq))
 
 

@@ -17,7 +17,7 @@ from tidemark.assets.questions.contents import Contents, Events, Group, as_text,
 from tidemark.assets.questions.times import PipelineLog
 from tidemark.assets.questions.window_story import story_of
 from tidemark.assets.questions.words import instant_text
-from tidemark.assets.retention import before_seq_of, results_gone_until
+from tidemark.assets.retention import before_seq_of, gone_of, may_have_gone_records, results_gone_until
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import python_rows
 from tidemark.resources.delta.versions import Filters
@@ -229,8 +229,13 @@ class WindowQuestion:
         return Contents(self.log)
 
     def answer(self) -> WindowAnswer:
-        """Explain the window."""
+        """Explain the window.
+
+        Raises:
+            SpecError: It may hold records that are no longer in the log.
+        """
         window = self.window
+        self._ensure_whole()
         ends, why = self._ends()
         groups = [] if why else [one for end in ends for one in self._groups(end)]
         groups.sort(key=lambda one: (one.end_us, -one.events, str(one.group)))
@@ -255,6 +260,17 @@ class WindowQuestion:
             gone_until_us=results_gone_until(self.workspace, window.name),
             letters_from=before_seq_of(self.workspace, tables.DEAD_LETTERS),
         )
+
+    def _ensure_whole(self) -> None:
+        linked_us = self.window.reach_us if self.window.is_linked else 0
+        if may_have_gone_records(self.workspace, self.start_us - linked_us):
+            gone_us = gone_of(self.workspace)[tables.RAW_EVENTS].last_us
+            raise SpecError(
+                f"{self.name} from {Instant(self.start_us)} may hold records that `retention` has removed from the "
+                f"log: they have times up to {Instant(gone_us)}.",
+                expected=f"a window that starts after {Instant(gone_us + linked_us)}",
+                remedy=f"its result, if there is one, is in {tables.window_table(self.name)}",
+            )
 
     def _ends(self) -> tuple[list[int], str]:
         """Return the ends of the windows with this start, or why there are none."""

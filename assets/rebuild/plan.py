@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemark.assets.log_control import SPEC, recorded
+from tidemark.assets.retention import ensure_whole_log
 from tidemark.assets.spec_changes import (
     ensure_one_file,
     ensure_rebuildable,
@@ -65,9 +66,10 @@ def plan_rebuild(
 
     Raises:
         LakeError: The log is lost or damaged, or nothing of it was processed.
-        SpecError: Another spec file made the tables, or the spec asks for more.
+        SpecError: Another spec file made the tables, the spec asks for more, or the log has lost its beginning.
     """
     ensure_can_begin(workspace, scope)
+    ensure_whole_log(workspace, "a rebuild")
     names, work = _tables_of(workspace, scope), work_of_rebuild(workspace)
     return RebuildPlan(scope, names, work, reason=reason, unreadable=tuple(unreadable))
 

@@ -27,7 +27,7 @@ from tidemark.assets.exclusions import Numbers, ranges_of, records_of
 from tidemark.assets.log_control import ADMIT, REFUSE, control_item
 from tidemark.assets.rebuild.plan import RebuildPlan, ensure_can_begin, plan_to_spec
 from tidemark.assets.rebuild.shadow import Shadow
-from tidemark.assets.retention import before_seq_of
+from tidemark.assets.retention import before_seq_of, ensure_whole_log
 from tidemark.assets.schemas import ordered_columns, payload_of
 from tidemark.assets.spec_changes import renamed
 from tidemark.assets.work import work_of_rebuild
@@ -94,12 +94,13 @@ def plan_replay(
         fixes: Records as they should have been: `_arrival_seq`, and the values of the payload by column.
 
     Raises:
-        SpecError: No dead letter meets the condition, one of them cannot be let in, or the past is not as the spec
-            has it.
+        SpecError: No dead letter meets the condition, one of them cannot be let in, the past is not as the spec has
+            it, or the log has lost its beginning.
         LakeError: The log or a table is lost or damaged, or nothing of it was processed.
     """
     for error in ensure_can_begin(workspace, Scope.ALL).values():
         raise error
+    ensure_whole_log(workspace, "to let records in, or refuse them again,")
     refuse_another_past(workspace, "so that only windows with a record that is let in change")
     letters = _letters_where(workspace, where)
     if not letters.num_rows:

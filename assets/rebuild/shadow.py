@@ -33,6 +33,7 @@ from tidemark.assets.rebuild.log_columns import (
 )
 from tidemark.assets.rebuild.plan import RebuildPlan, ensure_can_begin, windows_in
 from tidemark.assets.replay import REPLAYED_KINDS, Piece, pieces_left
+from tidemark.assets.retention import ensure_whole_log
 from tidemark.assets.schemas import create_tables, ensure_fits, log_schema, payload_of
 from tidemark.assets.time_adjustment import adjust_time, write_dead_letters
 from tidemark.assets.windows import aggregate_windows
@@ -144,11 +145,12 @@ class Shadow:
 
         Raises:
             LakeError: The log is lost or damaged, or nothing was processed yet.
-            SpecError: The spec does not go with the log.
+            SpecError: The spec does not go with the log, or `retention` has removed its beginning.
             BusyError: Another rebuild is at work.
         """
         workspace = self.workspace
         ensure_can_begin(workspace, self.plan.scope)
+        ensure_whole_log(workspace, "a rebuild")
         if self._is_begun() and not self._goes_on():
             workspace.tell("what another rebuild has left, which did not end, is thrown away")
             self.discard()

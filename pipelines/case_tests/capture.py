@@ -22,7 +22,7 @@ from pyspark.sql import types as T
 from tidemark.assets.exclusions import records_between
 from tidemark.assets.log_control import END_OF_INPUT, TICK, recorded
 from tidemark.assets.questions.asking import ensure_committed
-from tidemark.assets.retention import before_seq_of
+from tidemark.assets.retention import before_seq_of, log_begins_at
 from tidemark.assets.schemas import as_declared, payload_of
 from tidemark.pipelines.case_tests.differences import Outcome
 from tidemark.pipelines.case_tests.suite import outcome_of
@@ -118,10 +118,11 @@ def capture(workspace: Workspace, first_seq: int, last_seq: int, redact: Sequenc
 
 def _check_range(workspace: Workspace, first_seq: int, last_seq: int) -> None:
     end = workspace.progress.processed_end()
-    if not 0 <= first_seq <= last_seq < end:
+    begin = log_begins_at(workspace)
+    if not begin <= first_seq <= last_seq < end:
         raise SpecError(
             f"--seq {first_seq}..{last_seq}: the log of {workspace.spec.name} has no such stretch.",
-            expected=f"two numbers from 0 to {end - 1:,}, the smaller one first",
+            expected=f"two numbers from {begin:,} to {end - 1:,}, the smaller one first",
         )
     if last_seq - first_seq >= MOST_RECORDS:
         raise SpecError(

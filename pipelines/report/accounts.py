@@ -17,6 +17,7 @@ from tidemark.resources.batches.plans import (
     FIRST_CLOCK,
     LOG_CLOCK,
     MENDED,
+    REMOVED_OF_SOURCE,
     BatchInput,
     Commit,
     Counts,
@@ -209,8 +210,12 @@ def _files_read(state: State) -> set[tuple[str, str]]:
 
 
 def _records_by_source(state: State) -> Mapping[str, int]:
-    """Count records of the log by source; one column is read, in pieces."""
+    """Count records of the log by source, also ones that `retention` has removed; one column is read, in pieces."""
     found: Counter[str] = Counter()
+    for name, n in state.counts.items():
+        if name.startswith(REMOVED_OF_SOURCE):
+            source = name.removeprefix(REMOVED_OF_SOURCE)
+            found[state.source_names.get(source, source)] += n
     for piece in pieces(state.lake, tables.RAW_EVENTS, state.versions[tables.RAW_EVENTS], ["_source"]):
         for row in piece["_source"].value_counts().to_pylist():
             found[state.source_names.get(row["values"], row["values"])] += row["counts"]

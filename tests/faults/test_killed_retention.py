@@ -6,11 +6,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.faults.killed import KILLED, Death, Gateway, maintain_and_die
-from tests.runs.batch.test_retention import TABLES, audited, land, maintained, pipeline, rows
+from tests.runs.batch.test_retention import TABLES as BUT_THE_LOG
+from tests.runs.batch.test_retention import audited, land, maintained, pipeline, rows
 from tests.runs.running import asked
 
 DEATHS = (
     "plan to retention",
+    "raw_events",
     "dead_letters",
     "ordered_events",
     "windows/hourly",
@@ -20,7 +22,8 @@ DEATHS = (
 )
 LIVE_AFTER = ("dead_letters", "log_control")
 """The deaths after which a live run comes before the next try."""
-RETENTION = "retention: {dead_letters: 2 days, ordered_events: 2 days, windows: 1 day}\n"
+TABLES = ("raw_events", *BUT_THE_LOG)
+RETENTION = "retention: {raw_events: 2 days, dead_letters: 2 days, ordered_events: 2 days, windows: 1 day}\n"
 
 
 @pytest.mark.long

@@ -618,6 +618,9 @@ def rules_between_parts(
             alerts or Alerts(),
             writes_events=outputs is None or outputs.ordered_events,
             has_results=has_windows or bool(joins),
+            corrected=[
+                source.name for source in sources if isinstance(source, DeltaSource) and source.changes == "follow"
+            ],
         )
     if has_partitions and not has_windows:
         fault = "`partitions` has no effect without windows"

@@ -4,9 +4,9 @@ Here: the keys, and which of them have an effect. Not here: which rows go (asset
 them afterwards (assets/retention.py).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -36,11 +36,12 @@ Days = Annotated[PositiveDuration, AfterValidator(_whole_days)]
 class Retention(SpecModel):
     """How many whole days of rows tables keep; older rows are removed by `tidemark maintain`."""
 
-    WITHOUT_EFFECT: ClassVar[Mapping[str, str]] = {
-        "raw_events": "all tables are a function of the whole log, whose records are not removed by age; "
-        "`tidemark forget` erases what some of them hold"
-    }
-
+    raw_events: Days | None = Field(
+        default=None,
+        description="Records of the log, by days of its clock, in whole batches: 400 days. Without them nothing from "
+        "before can be computed again: no rebuild, rejudging, replay, forgetting or simulation. Default: for ever.",
+        json_schema_extra={"since": "0.2.0"},
+    )
     dead_letters: Days | None = Field(
         default=None,
         description="Dead letters, by days of the log's clock: 90 days; default: for ever.",
@@ -61,18 +62,23 @@ class Retention(SpecModel):
     @model_validator(mode="after")
     def _some(self) -> "Retention":
         if not any(self.of.values()):
-            expected = "`dead_letters`, `ordered_events` or `windows`, each on its own or together"
+            expected = "`raw_events`, `dead_letters`, `ordered_events` or `windows`, each on its own or together"
             raise_any([Problem("no key is set, so nothing is ever removed", expected=expected)])
         return self
 
     @property
     def of(self) -> Mapping[str, timedelta | None]:
         """The length of each key, None for ever."""
-        return {"dead_letters": self.dead_letters, "ordered_events": self.ordered_events, "windows": self.windows}
+        return {
+            "raw_events": self.raw_events,
+            "dead_letters": self.dead_letters,
+            "ordered_events": self.ordered_events,
+            "windows": self.windows,
+        }
 
 
 def retention_problems(
-    retention: Retention, alerts: Alerts, *, writes_events: bool, has_results: bool
+    retention: Retention, alerts: Alerts, *, writes_events: bool, has_results: bool, corrected: Sequence[str]
 ) -> Iterable[Problem]:
     """Find lengths that have no effect, or take away what a rule still asks for.
 
@@ -81,7 +87,16 @@ def retention_problems(
         alerts: Limits of dead letters, which compare periods.
         writes_events: Whether the spec writes `ordered_events`.
         has_results: Whether it has windows or joins.
+        corrected: The sources whose corrections are followed.
     """
+    if retention.raw_events is not None and corrected:
+        names = ", ".join(f"`{name}`" for name in corrected)
+        yield Problem(
+            f"`raw_events` with `changes: follow` of {names}: a correction computes all tables again from the first "
+            "record of the log",
+            remedy="leave `raw_events` out, or read the table with `changes: rows` or `ignore`",
+            at=("retention", "raw_events"),
+        )
     if retention.ordered_events is not None and not writes_events:
         fault = "`ordered_events` has no effect with `outputs: {ordered_events: false}`"
         yield Problem(fault, remedy="leave one of them out", at=("retention", "ordered_events"))
@@ -89,7 +104,7 @@ def retention_problems(
         fault = "`windows` has no effect without windows and joins"
         yield Problem(fault, remedy="leave it out", at=("retention", "windows"))
     needed = 2 * alerts.dead_letter_rate.period
-    for key in ("dead_letters", "ordered_events"):
+    for key in ("raw_events", "dead_letters", "ordered_events"):
         length = retention.of[key]
         if length is not None and length < needed:
             days = -(-needed // _DAY)

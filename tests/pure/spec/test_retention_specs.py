@@ -7,9 +7,9 @@ import pytest
 from tests.pure.spec.specs import SMALL, changed, message, parse
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "records of the log": (
-        {"raw_events": "400 days"},
-        "retention.raw_events: `raw_events` has no effect here: all tables are a function of the whole log",
+    "records that rates compare": (
+        {"raw_events": "1 day"},
+        "retention.raw_events: `raw_events` is shorter than two periods of `alerts.dead_letter_rate`",
     ),
     "hours": ({"dead_letters": "36 hours"}, "retention.dead_letters: found 36 hours, which are not whole days"),
     "nothing": ({"windows": "0 days"}, "retention.windows: "),
@@ -35,9 +35,20 @@ def test_a_length_without_effect_is_refused() -> None:
     assert "`windows` has no effect without windows and joins" in message(no_results)
 
 
+def test_records_of_a_log_that_is_corrected_stay() -> None:
+    source = {"name": "orders", "kind": "delta", "path": "orders", "schema": "t TIMESTAMP", "changes": "follow"}
+    spec = changed("sources", [source], changed("retention", {"raw_events": "400 days"}))
+    assert "`raw_events` with `changes: follow` of `orders`: a correction computes all tables again" in message(spec)
+    source["changes"] = "rows"
+    assert parse(changed("sources", [source], spec)).retention is not None
+
+
 def test_how_long_rows_stay_is_no_change_of_the_spec_and_comes_in_any_unit_that_makes_days() -> None:
-    plain, kept = parse(SMALL), parse(changed("retention", {"windows": "2 weeks", "dead_letters": "48 h"}))
+    plain, kept = (
+        parse(SMALL),
+        parse(changed("retention", {"windows": "2 weeks", "dead_letters": "48 h", "raw_events": "400 days"})),
+    )
     assert kept.fingerprint() == plain.fingerprint()
     assert kept.retention is not None
     days = {key: None if length is None else length.days for key, length in kept.retention.of.items()}
-    assert days == {"dead_letters": 2, "ordered_events": None, "windows": 14}
+    assert days == {"raw_events": 400, "dead_letters": 2, "ordered_events": None, "windows": 14}

@@ -17,9 +17,11 @@ import tidemark as tm
 from tests.runs.running import command, commit_dies, rows_of, run, without_batch, written
 from tidemark.assets.audit import bookmark
 from tidemark.assets.audit.whole import Audit, audit
+from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.delta.files import bounded_columns, statistics
 from tidemark.resources.delta.lake import Lake
+from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import Workspace
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -331,6 +333,33 @@ def test_an_audit_of_a_whole_pipeline_finds_nothing_and_writes_nothing(base: Pat
     assert (done.exit_code, done.stdout) == (0, "meter: all holds as of batch 5, 65 records\n")
     done = command(base, "meter", "repair")
     assert (done.exit_code, done.stdout) == (0, "meter: all holds, so nothing was repaired\n")
+
+
+@pytest.mark.long
+def test_an_audit_between_whose_steps_runs_commit_holds_as_of_the_commit_with_which_it_began(base: Path) -> None:
+    first_numbers = iter(range(60, 1_000, 10))
+
+    def run_meanwhile(_sentence: str) -> None:
+        first = next(first_numbers)
+        (base / "in" / f"{first}.jsonl").write_text("".join(lines(first, first + 10)))
+        run(base, "meter")
+
+    done = audit(workspace_of(base, run_meanwhile))
+    assert (done.batch, done.records, done.findings) == (5, 65, ())
+    assert next(first_numbers) > 100, "many batches were committed meanwhile"
+    assert audited(base) == []
+
+
+def test_the_job_in_dagster_ends_well_where_all_holds_and_else_fails_with_what_is_wrong(base: Path) -> None:
+    file, settings = read_spec(base / "meter.yaml"), Settings(base / "warehouse", base, base / "home")
+    job = build_definitions(settings, [file]).resolve_job_def("meter_audit")
+    assert job.execute_in_process().success
+    DAMAGES["a file is gone"][0](base)
+    done = job.execute_in_process(raise_on_error=False)
+    assert not done.success
+    [failure] = done.get_step_failure_events()
+    assert "ordered_events: " in failure.step_failure_data.error_display_string
+    assert "is missing" in failure.step_failure_data.error_display_string
 
 
 @pytest.mark.parametrize(
