@@ -34,8 +34,8 @@ def test_removing_old_rows_that_is_killed_again_and_again_loses_no_row_that_stay
     days = 4
     for day in range(days):
         land(tmp_path, day)
-    for made in (short, whole):
-        assert asked(made, "run").exit_code == 0
+        for made in (short, whole):  # a batch a day: records of the log go in whole batches
+            assert asked(made, "run").exit_code == 0
     for after in DEATHS:
         died = maintain_and_die(short[0].path, short[1].warehouse, Death(after, "python"), Gateway.of(spark))
         assert died == KILLED, after

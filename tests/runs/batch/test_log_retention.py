@@ -25,9 +25,11 @@ BY_KEY = (("  unit:", "  over: [k]\n  unit:"),)
 SPECS = {
     "one timeline": (),
     "timelines": BY_KEY,
-    "dropped, in periods": (
+    "adjusted, in periods": (
         *BY_KEY,
-        ("out_of_order: keep", "out_of_order: drop"),
+        ("out_of_order: keep", "out_of_order: adjust"),
+        ("allowed_lateness: 1 minute, emit: on_time, history: true,", ""),
+        ("from: hourly, allowed_lateness: 1 minute,", "from: hourly,"),
         ("  unit:", "  emit: {every: 2 hours}\n  unit:"),
     ),
 }
