@@ -147,7 +147,7 @@ class Contents:
     def dropped_of_group(self, window: WindowSpec, group: Group) -> Array:
         """Return the numbers of the events of a group that a window would take if rule 3 had not dropped them."""
         if not len(self._dropped):
-            return self._dropped[c.SEQ].to_numpy()
+            return np.zeros(0, np.int64)
         if window.name not in self._dropped_by_window:
             self._dropped_by_window[window.name] = _as_events(self._taken(self._dropped, window), window)
         return self._dropped_by_window[window.name].of_group(group).seq

@@ -69,7 +69,7 @@ windows:
 
 LATE_TIMELINE = (
     f"name: sites\n{LINES}"
-    + """\
+    """\
 time: {timestamp_by: at, over: [k], out_of_orderness: 1 s}
 windows:
   - {name: visits, kind: session, gap: 3 s, across: true, where: v > 0, aggregates: {n: count(*)}}
