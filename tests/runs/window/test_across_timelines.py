@@ -170,7 +170,7 @@ def test_each_record_is_explained_as_the_tables_of_windows_across_timelines_have
 
 @pytest.mark.long
 def test_under_drop_the_least_patience_counts_what_it_lets_into_the_session_as_well(tmp_path: Path) -> None:
-    """The record at 11 meets the one at 14, which was dropped, and which two seconds of patience accept."""
+    """Two seconds of patience accept the record at 14, which is dropped today, and which the one at 11 meets."""
     made = written(tmp_path, "sites", LATE_TIMELINE)
     lines = [
         {"at": f"2026-01-01T12:00:{at}Z", "got": f"2026-01-01T12:01:{place:02}Z", "k": k, "v": 1}
