@@ -5,7 +5,7 @@ Here: which tables these are for each kind of batch, and their columns. Not here
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan, RebuildInput
@@ -39,7 +39,8 @@ def tables_of(workspace: Workspace, plan: Plan) -> BatchTables | None:
     names = [name for name in _written(workspace.spec, plan) if workspace.lake.exists(name)]
     columns = {name: workspace.lake.columns(name) for name in names}
     dropped = [tables.window_table(name) for name in batch_input.dropped]
-    return BatchTables(workspace.file, workspace.folder, columns, dropped)
+    file = replace(workspace.file, spec=workspace.spec)  # which knows the columns of tables that joins read
+    return BatchTables(file, workspace.folder, columns, dropped)
 
 
 def _written(spec: Spec, plan: Plan) -> Sequence[str]:

@@ -41,12 +41,13 @@ from openlineage.client.uuid import generate_static_uuid
 
 from tidemark.assets.batch_tables import BatchTables
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import BatchEvent, Commit, IngestInput, Plan
+from tidemark.resources.batches.plans import BatchEvent, BatchInput, Commit, IngestInput, Plan
 from tidemark.resources.batches.position import records_in
 from tidemark.resources.delta.log import own_commit
 from tidemark.resources.places.place import Place, RemotePath, folder_of_glob
 from tidemark.resources.quality.failures import failed_checks
 from tidemark.resources.settings import lineage_namespace
+from tidemark.resources.sources.reference import ReferenceTable
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.tokens import columns_named
 from tidemark.timeops.reasons import OF_ACCEPTED
@@ -197,6 +198,22 @@ def _inputs(about: BatchTables, plan: Plan, commit: Commit | None) -> Iterator[I
             facets=_of_table(raw, version),
             inputFacets={"inputStatistics": statistics(records_in(plan), producer=PRODUCER)},
         )
+        for join in about.file.spec.joins:
+            if join.has_table and tables.join_table(join.name) in about.written:
+                yield _input_of_join(about, plan, join)
+
+
+def _input_of_join(about: BatchTables, plan: Plan, join: JoinSpec) -> InputDataset:
+    """Return the table on the right side of a join, in the version that the batch has; a rebuild has several."""
+    place, version = ReferenceTable(join, about.file.folder).place, BatchInput.of(plan).tables.get(join.name)
+    facets: dict[str, DatasetFacet] = {"dataSource": _data_source(place)}
+    if join.right.table_format == "delta":
+        facets = _of_table(place, None)
+    if version is not None:
+        facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(version, producer=PRODUCER)
+    if join.right.ddl is not None:
+        facets["schema"] = _schema(types_in_tables(join.right.ddl, {}))
+    return InputDataset(*dataset_name(place), facets=facets)
 
 
 def _inputs_of_source(about: BatchTables, source: Source, batch_input: IngestInput) -> Iterator[InputDataset]:
@@ -344,17 +361,21 @@ def _column_lineage(
             return _of_window(about, window, raw, payload)
     for join in spec.joins:
         if table == tables.join_table(join.name):
-            return _of_join(spec, join, raw, payload)
+            return _of_join(about, join, raw, payload)
     return None
 
 
 def _of_join(
-    spec: Spec, join: JoinSpec, raw: Named, payload: Sequence[str]
+    about: BatchTables, join: JoinSpec, raw: Named, payload: Sequence[str]
 ) -> column_lineage_dataset.ColumnLineageDatasetFacet | None:
+    spec = about.file.spec
     fields, columns = _Fields([raw]), spec.join_columns[join.name]
-    of_right = () if join.has_table else columns.right
-    for name, shown in (*((name, name) for name in columns.left), *of_right):
-        fields.column(shown, [name], "IDENTITY")
+    of_table = _Fields([dataset_name(ReferenceTable(join, about.file.folder).place)]) if join.has_table else fields
+    for name in columns.left:
+        fields.column(name, [name], "IDENTITY")
+    for name, shown in columns.right:
+        of_table.column(shown, [name], "IDENTITY")
+    fields.fields |= of_table.fields
     fields.column(c.TIMESTAMP, _of_time(spec, payload), "TRANSFORMATION", _time_texts(spec))
     return fields.facet()
 

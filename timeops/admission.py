@@ -34,6 +34,7 @@ class Refusal:
         windows: The windows that refused it, by their place in the spec.
         groups: Of a session that refused it the accepted events of its group in the log, in order, the record itself
             among them; an event that the window leaves out is not one of them.
+        dropped: The events of the same group that rule 3 drops: with another value it may accept them.
         joins_wait_us: Where joins have refused it, how far the watermark may be past it for all of them to take it,
             microseconds; None where none has.
     """
@@ -42,6 +43,7 @@ class Refusal:
     reason: Reason
     windows: Sequence[int] = ()
     groups: Mapping[int, Array] = field(default_factory=dict)
+    dropped: Mapping[int, Array] = field(default_factory=dict)
     joins_wait_us: int | None = None
 
     @property
@@ -137,11 +139,11 @@ class _Log:
     @classmethod
     def of(cls, times: LogTimes, rules: TimeRules, refused: Refusal) -> "_Log":
         """Return the part for a record."""
-        log = times.up_to(refused.seq)
+        log, groups = times.up_to(refused.seq), [*refused.groups.values(), *refused.dropped.values()]
         at, is_alone = log.place(refused.seq), not any(rules.windows[w].across for w in refused.windows)
         if rules.time.over and at is not None and is_alone:
             log = log.alone(int(log.timeline[at]), keeps_clock=rules.clock_moves)
-        return cls(log, np.unique(np.concatenate([[refused.seq], *refused.groups.values()])), is_alone)
+        return cls(log, np.unique(np.concatenate([[refused.seq], *groups])), is_alone)
 
     def judged(self, rules: TimeRules) -> JudgedTimes:
         """Judge it; where the clock moves no watermark, only the records that do are looked at."""
@@ -189,16 +191,16 @@ def _knobs(rules: TimeRules, now: JudgedTimes, refused: Refusal, overriding: Col
 def _knobs_of_windows(
     rules: TimeRules, now: JudgedTimes, refused: Refusal, overriding: Collection[int]
 ) -> Iterator[_Knob]:
-    windows, drops = [rules.windows[w] for w in refused.windows], rules.time.out_of_order == "drop"
-    if drops and any(window.kind == "session" for window in windows):
-        return  # with more patience, events that are dropped now would be in the sessions
+    windows = [rules.windows[w] for w in refused.windows]
     [t] = now.final_t(np.array([refused.seq], np.int64))
     met = [now.before(refused.seq, across=window.across).us for window in windows]
     closes = [last_close(int(t), window, _own_gap(now, refused.seq, window)) for window in windows]
     by = [(us or 0) - close + 1 for us, close in zip(met, closes, strict=True)]
     if t == NONE or None in met:
         return
-    for w, window, more in zip(refused.windows, windows, by, strict=True):
+    # Under drop and adjust no window has an `allowed_lateness`.
+    keeps = zip(refused.windows, windows, by, strict=True) if rules.time.out_of_order == "keep" else ()
+    for w, window, more in keeps:
         yield _Knob(
             f"windows[{w}].allowed_lateness",
             window.allowed_lateness_us,
@@ -285,7 +287,10 @@ def _accepts(judged: JudgedTimes, refused: Refusal, knob: _Knob) -> bool:
 def _takes(judged: JudgedTimes, refused: Refusal, window: WindowSpec, place: int) -> bool:
     """Return whether a window takes an accepted event."""
     if window.kind == "session":
-        return takes_in_sessions(judged, refused.groups[place], refused.seq, window)
+        dropped = refused.dropped.get(place, np.zeros(0, np.int64))
+        dropped = dropped[dropped < refused.seq]  # the log goes no further
+        seqs = np.union1d(refused.groups[place], dropped[judged.are_accepted(dropped)])
+        return takes_in_sessions(judged, seqs, refused.seq, window)
     met = judged.before(refused.seq, across=window.across).us
     [t] = judged.final_t(np.array([refused.seq], np.int64))
     return met is None or last_close(int(t), window, _own_gap(judged, refused.seq, window)) > met

@@ -1,8 +1,8 @@
 """Windows that depend on nothing but an instant: which of them hold it, where they end, when they close.
 
-Here: tumbling and hopping windows (M, F), cumulative ones (F), snapshots (A2), local days and months; as SQL for
-rows, in BIGINT microseconds, and as numbers of Python for plans. Of sliding windows and sessions the close time, and
-the end of the last one that an event alone makes. Not here: what windows hold (windows/), wall clocks.
+Here: tumbling and hopping windows (M, F), cumulative ones (F), snapshots (A2), local days, months and years; as SQL
+for rows, in BIGINT microseconds, and as numbers of Python for plans. Of sliding windows and sessions the close time,
+and the end of the last one that an event alone makes. Not here: what windows hold (windows/), wall clocks.
 
 A window is named by its end, which no other window of its definition shares. Where the end belongs to the window
 (`closed: right`, snapshots) an instant is in the window in which one microsecond earlier would be, were the end
@@ -169,7 +169,7 @@ def ends_between(after_us: str, limit_us: str, window: WindowSpec) -> str:
         return f"IF({first} <= {last}, sequence({first}, {last}, {window.end_step_us}L), NULL)"
     first, last = (floor_sql(shown_sql(us, grid), grid) for us in (after_us, limit_us))
     if grid.step_us is None:
-        days = f"sequence(timestamp_micros({first}), timestamp_micros({last}), INTERVAL 1 MONTH)"
+        days = f"sequence(timestamp_micros({first}), timestamp_micros({last}), INTERVAL {grid.months} MONTH)"
         starts = f"transform({days}, __tm_day -> unix_micros(__tm_day))"
     else:
         starts = f"sequence({first}, {last}, {grid.step_us}L)"
@@ -192,7 +192,7 @@ def count_between(after_us: str, limit_us: str, window: WindowSpec) -> str:
         return f"CAST(({starts[1]} - {starts[0]}) / {grid.step_us}L AS BIGINT)"
     days = [f"to_date(timestamp_micros({start}))" for start in starts]
     months = [f"year({day}) * 12 + month({day})" for day in days]
-    return f"CAST({months[1]} - ({months[0]}) AS BIGINT)"
+    return f"CAST(({months[1]} - ({months[0]})) / {grid.months} AS BIGINT)"
 
 
 def may_close_between(before_us: int | None, after_us: int | None, window: WindowSpec) -> bool:

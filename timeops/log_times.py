@@ -394,6 +394,14 @@ class JudgedTimes:
         t = self.t[np.searchsorted(self.times.seq, seqs)]
         return np.maximum(t, self.before_each(seqs)) if self.rules.time.out_of_order == "adjust" else t
 
+    def are_accepted(self, seqs: Array) -> Array:
+        """Return for records of the log whether rules 0 to 3 accept them."""
+        at = np.searchsorted(self.times.seq, seqs)
+        accepted = self.why[at] == 0
+        if self.rules.time.out_of_order == "drop":
+            accepted &= self.t[at] >= self.before_each(seqs)  # NONE, for no watermark, is below all times
+        return np.asarray(accepted)
+
     def _before(self, seqs: Array, *, across: bool) -> tuple[Array, Array]:
         value, set_by = np.full(len(seqs), NONE), np.full(len(seqs), NONE)
         timeline = self.times.timeline[np.searchsorted(self.times.seq, seqs)]

@@ -85,15 +85,14 @@ class WallClock(NamedTuple):
         return cls(at, offset, np.maximum.accumulate(ends - 1 + offset))
 
     @classmethod
-    def around(cls, zone: str, us: Numbers) -> "WallClock":
-        """Return the clocks of a zone in the years of some instants or local times, and next to these."""
+    def around(cls, zone: str, us: Numbers, reach: int = 1) -> "WallClock":
+        """Return the clocks of a zone in the years of some instants or local times, and `reach` years around."""
         years = {
             min(max(int(year), 1), 9999)
             for year in np.unique(us.astype("datetime64[us]").astype("datetime64[Y]").astype(np.int64)) + 1970
         }
-        return cls.of(
-            zone, sorted({near for year in years for near in (year - 1, year, year + 1) if 1 <= near <= 9999})
-        )
+        around = {near for year in years for near in range(year - reach, year + reach + 1)}
+        return cls.of(zone, sorted(near for near in around if 1 <= near <= 9999))
 
     def reached(self, us: Numbers) -> Numbers:
         """Return the latest time that the clocks have shown up to each instant."""
@@ -125,20 +124,29 @@ class WallClock(NamedTuple):
 def floored(wall: Numbers, grid: LocalGrid) -> Numbers:
     """Return the last start at or before each time."""
     if grid.step_us is None:
-        return wall.astype("datetime64[us]").astype("datetime64[M]").astype("datetime64[us]").astype(np.int64)
+        anchor = grid.anchor_day
+        first = 12 * (anchor.year - 1970) + anchor.month - 1
+        months = (wall - _into_month_us(grid)).astype("datetime64[us]").astype("datetime64[M]").astype(np.int64)
+        starts = (months - (months - first) % grid.months).astype("datetime64[M]")
+        return np.asarray(starts.astype("datetime64[us]").astype(np.int64) + _into_month_us(grid))
     return (wall - grid.anchor_us) // grid.step_us * grid.step_us + grid.anchor_us
 
 
 def following(start: Numbers, grid: LocalGrid) -> Numbers:
     """Return the start after each one."""
     if grid.step_us is None:
-        return floored(start + 31 * _DAY_US, grid)
+        return floored(start + 31 * grid.months * _DAY_US, grid)
     return start + grid.step_us
+
+
+def _into_month_us(grid: LocalGrid) -> int:
+    """Return how long after the begin of its month a start is, on a grid of months."""
+    return (grid.anchor_day.day - 1) * _DAY_US
 
 
 def spans_around(us: Numbers, grid: LocalGrid) -> tuple[Numbers, Numbers]:
     """Return when the window that holds each instant begins and ends, of windows one after the other."""
-    clock = WallClock.around(grid.zone, us)
+    clock = WallClock.around(grid.zone, us, 1 + grid.months // 12)
     start = floored(clock.reached(us), grid)
     begin, end = clock.first(start), clock.first(following(start, grid))
     if grid.splits:
@@ -229,14 +237,17 @@ def first_sql(wall_us: str, grid: LocalGrid) -> str:
 def floor_sql(wall_us: str, grid: LocalGrid) -> str:
     """Return the last start at or before a time."""
     if grid.step_us is None:
-        return f"unix_micros(date_trunc('month', timestamp_micros({wall_us})))"
+        month = f"date_trunc('month', timestamp_micros({shifted(wall_us, -_into_month_us(grid))}))"
+        since = f"months_between({month}, TIMESTAMP'{grid.anchor_day.replace(day=1)}')"  # whole: both are a first
+        months = f"CAST(floor({since} / {grid.months}) * {grid.months} AS INT)"
+        return f"(unix_date(add_months(DATE'{grid.anchor_day}', {months})) * {_DAY_US}L)"
     return floor_to(wall_us, grid.step_us, grid.anchor_us)
 
 
 def following_sql(start_us: str, grid: LocalGrid) -> str:
     """Return the start after another one."""
     if grid.step_us is None:
-        return f"unix_micros(timestamp_micros({start_us}) + INTERVAL 1 MONTH)"
+        return f"unix_micros(timestamp_micros({start_us}) + INTERVAL {grid.months} MONTH)"
     return shifted(start_us, grid.step_us)
 
 

@@ -136,7 +136,7 @@ def _scalar(name: str, schema: Json) -> str:
         "text": name in {"owners", "splits", "topics", "bootstrap_servers"},
         "regular expression": name == "topic_pattern",
         "share": "% *$" in pattern,
-        "`1 month`": "months?" in pattern,
+        "months": "months?" in pattern,
         "cron text": "@hourly" in pattern,
         "name": pattern == f"^{NAME}$",
         "size": "GiB" in pattern,

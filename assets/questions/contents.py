@@ -75,6 +75,7 @@ class Contents:
 
     log: PipelineLog
     _whole: dict[str, Events] = field(default_factory=dict, repr=False)
+    _dropped_by_window: dict[str, Events] = field(default_factory=dict, repr=False)
     _left_out: dict[int, frozenset[str]] = field(default_factory=dict, repr=False)
 
     @property
@@ -104,12 +105,10 @@ class Contents:
         found = (
             self._by_spark(window, first_us, last_us) if columns is None else self._read(columns, first_us, last_us)
         )
-        found = found.sort_by(c.SEQ)
         refused = self._unfit(window)
         if len(refused):
             found = found.filter(pa.array(~np.isin(found[c.SEQ].to_numpy(), refused)))
-        groups = [found[f"g{number}"].to_pylist() for number in range(len(window.group_expressions))]
-        return Events(found[c.SEQ].to_numpy(), integers(found[_T]), groups)
+        return _as_events(found, window)
 
     def results(self, window: WindowSpec, table: str, time: str, first: Instant, last: Instant) -> Events:
         """Return the final rows of another window or of a join that a window takes, with their groups.
@@ -144,6 +143,14 @@ class Contents:
     def of_group(self, window: WindowSpec, group: Group) -> Array:
         """Return the numbers of the events of a group that a window takes."""
         return self.all_events(window).of_group(group).seq
+
+    def dropped_of_group(self, window: WindowSpec, group: Group) -> Array:
+        """Return the numbers of the events of a group that a window would take if rule 3 had not dropped them."""
+        if not len(self._dropped):
+            return np.zeros(0, np.int64)
+        if window.name not in self._dropped_by_window:
+            self._dropped_by_window[window.name] = _as_events(self._taken(self._dropped, window), window)
+        return self._dropped_by_window[window.name].of_group(group).seq
 
     def look_at(self, seqs: Sequence[int]) -> None:
         """Ask at once which windows leave some records out by their `where`, if there is one."""
@@ -205,12 +212,7 @@ class Contents:
     def _by_spark(self, window: WindowSpec, first_us: int | None, last_us: int | None) -> pa.Table:
         t = integers(self._accepted[_T])
         inside = (t >= (NONE if first_us is None else first_us)) & (t <= (NEVER if last_us is None else last_us))
-        taken = self._accepted.filter(pa.array(inside))
-        first_seq, end_seq = (
-            (int(taken[c.SEQ][0].as_py()), int(taken[c.SEQ][-1].as_py()) + 1) if len(taken) else (0, 0)
-        )
-        frame = events_of(self.workspace, first_seq, end_seq, taken)
-        found = _in_groups(frame, window)
+        found = self._taken(self._accepted.filter(pa.array(inside)), window)
         let_in = events_let_in(self.workspace)
         if let_in is None:
             return found
@@ -218,6 +220,12 @@ class Contents:
         t = integers(own[_T])
         is_inside = (t >= (NONE if first_us is None else first_us)) & (t <= (NEVER if last_us is None else last_us))
         return pa.concat_tables([found, own.filter(pa.array(is_inside))])
+
+    def _taken(self, events: pa.Table, window: WindowSpec) -> pa.Table:
+        """Return the events that a window takes, with the texts of the columns of their groups."""
+        seqs = events[c.SEQ]
+        first_seq, end_seq = (int(seqs[0].as_py()), int(seqs[-1].as_py()) + 1) if len(events) else (0, 0)
+        return _in_groups(events_of(self.workspace, first_seq, end_seq, events), window)
 
     @cached_property
     def _accepted_t(self) -> tuple[Array, Array]:
@@ -236,6 +244,14 @@ class Contents:
         is_let_in = np.isin(self.judged.times.seq, self.let_in)
         return _events(self.judged, (self.judged.why == 0) & ~is_dropped & ~is_let_in, t, is_late)
 
+    @cached_property
+    def _dropped(self) -> pa.Table:
+        """The records that rule 3 drops, as the events that they would be."""
+        t, is_late = self._accepted_t
+        is_dropped = is_late & (self.judged.rules.time.out_of_order == "drop")
+        is_let_in = np.isin(self.judged.times.seq, self.let_in)
+        return _events(self.judged, is_dropped & ~is_let_in, t, np.zeros(len(t), bool))
+
     def _unfit(self, window: WindowSpec) -> Array:
         """Return the events on which an aggregate of a window fails."""
         of_window = [("window_name", "=", window.name), ("reason", "=", str(Reason.BAD_EXPRESSION))]
@@ -243,6 +259,12 @@ class Contents:
             tables.DEAD_LETTERS, self._version(tables.DEAD_LETTERS), columns=[c.SEQ], filters=of_window
         )
         return np.asarray(rows[c.SEQ].drop_null().to_numpy(), np.int64)
+
+
+def _as_events(rows: pa.Table, window: WindowSpec) -> Events:
+    rows = rows.sort_by(c.SEQ)
+    groups = [rows[f"g{number}"].to_pylist() for number in range(len(window.group_expressions))]
+    return Events(rows[c.SEQ].to_numpy(), integers(rows[_T]), groups)
 
 
 def _in_groups(events: DataFrame, window: WindowSpec) -> pa.Table:

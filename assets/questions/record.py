@@ -424,12 +424,14 @@ class RecordQuestions:
             reason is not Reason.WINDOW_CLOSED and verdict is None
         ):
             return {}, None
-        groups = {}
+        groups, dropped = {}, {}
         for place in closed:
             window = spec.windows[place]
             if window.kind == "session":
-                groups[place] = self.contents.of_group(window, group_of(self.contents, window, seq))
-        refused = Refusal(seq, reason, closed if reason is Reason.WINDOW_CLOSED else (), groups)
+                group = group_of(self.contents, window, seq)
+                groups[place] = self.contents.of_group(window, group)
+                dropped[place] = self.contents.dropped_of_group(window, group)
+        refused = Refusal(seq, reason, closed if reason is Reason.WINDOW_CLOSED else (), groups, dropped)
         found = admitted_by(self.log.known.times, rules, refused, overriding)
         return self._allowed(found), admitting_unit(self.log.known.times, rules, refused)
 

@@ -142,7 +142,7 @@ def ends_of(window: WindowSpec, unit_us: int, columns: Columns | None = None) ->
 
 def _local_windows(window: WindowSpec, grid: LocalGrid) -> LocalWindows:
     if window.kind == "tumbling":
-        return LocalWindows(grid.zone, grid.step_us, grid.anchor_us, (), grid.splits)
+        return LocalWindows(grid.zone, grid.step_us, grid.anchor_us, (), grid.splits, grid.months)
     first_us = window.end_step_us if window.kind == "cumulative" else window.size_us
     lengths_us = tuple(range(first_us, window.size_us + 1, window.end_step_us))
     return LocalWindows(grid.zone, grid.step_us, grid.anchor_us, lengths_us, grid.splits)

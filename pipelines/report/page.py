@@ -59,7 +59,7 @@ from tidemark.timeops.spec.between_parts import has_event_time
 from tidemark.timeops.spec.event_time import Periodic
 from tidemark.timeops.spec.top import PLACE
 from tidemark.timeops.spec.window import Early
-from tidemark.timeops.spec.window_shape import MONTH
+from tidemark.timeops.spec.window_shape import Months, said_length
 
 _OUT_OF_ORDER = {
     "drop": "An event behind the watermark is refused, with a dead letter.",
@@ -195,7 +195,7 @@ def _shape(window: WindowSpec) -> str:
         "at most": window.max_duration,
     }
     said = [
-        f"{name} {given if isinstance(given, str) else format_duration(given)}"
+        f"{name} {given if isinstance(given, str) else said_length(given)}"
         for name, given in lengths.items()
         if given
     ]
@@ -444,7 +444,7 @@ def _step_us(window: WindowSpec) -> int | None:
         return None
     if window.local_grid is None:
         return window.end_step_us
-    step_us = micros(timedelta(days=31)) if window.size == MONTH else window.end_step_us
+    step_us = micros(window.size.longest) if isinstance(window.size, Months) else window.end_step_us
     return step_us + micros(timedelta(hours=1))  # an hour may come twice
 
 

@@ -26,10 +26,11 @@ class LocalWindows:
 
     Attributes:
         zone: The time zone.
-        every_us: How far one start is from the next; None where they are the first days of months.
+        every_us: How far one start is from the next; None where that is `every_months`.
         anchor_us: One of the starts.
         lengths_us: The lengths of the windows with one start; empty where each ends when the next begins.
         splits: A start that comes twice begins a window each time.
+        every_months: How many months one start is from the next, without `every_us`.
     """
 
     zone: str
@@ -37,6 +38,7 @@ class LocalWindows:
     anchor_us: int
     lengths_us: tuple[int, ...]
     splits: bool
+    every_months: int = 1
 
 
 @dataclass(frozen=True)
@@ -103,10 +105,13 @@ def _local_spans(windows: LocalWindows, instants: Numbers) -> tuple[Numbers, Num
 
     A window that the clocks skip has no length.
     """
-    longest = 64 if windows.every_us is None else 2 * max(windows.lengths_us, default=windows.every_us) // _DAY_US + 3
+    if windows.every_us is None:
+        begins = _begins_by_month(windows, instants)
+        return begins[:-1], begins[1:]
+    longest = 2 * max(windows.lengths_us, default=windows.every_us) // _DAY_US + 3
     days = np.unique(np.clip(instants, FIRST_US, LAST_US) // _DAY_US).tolist()
     around = sorted({near for day in days for near in range(day - longest, day + longest + 1)})
-    spans = [span for day in around for span in _spans_of_day(windows, day)]
+    spans = [span for day in around for span in _spans_of_day(windows, day, windows.every_us)]
     if windows.lengths_us:
         starts, ends = np.array(sorted(set(spans)), np.int64).T
         return starts, ends
@@ -114,14 +119,30 @@ def _local_spans(windows: LocalWindows, instants: Numbers) -> tuple[Numbers, Num
     return begins[:-1], begins[1:]
 
 
+def _begins_by_month(windows: LocalWindows, instants: Numbers) -> Numbers:
+    """Return when the windows of whole months begin around some instants, in order."""
+    when = np.clip(instants, FIRST_US, LAST_US).astype("datetime64[us]")
+    years = np.unique(when.astype("datetime64[Y]").astype(int))
+    reach = windows.every_months // 12 + 2
+    around = {near for year in years.tolist() for near in range(year - reach, year + reach + 1)}
+    return np.array(sorted({begin for year in around for begin in _begins_of_year(windows, year)}), np.int64)
+
+
 @cache
-def _spans_of_day(windows: LocalWindows, day: int) -> Sequence[tuple[int, int]]:
+def _begins_of_year(windows: LocalWindows, year: int) -> Sequence[int]:
+    """Return when the windows of whole months begin that start in a year, counted from 1970."""
+    anchor = _EPOCH + timedelta(microseconds=windows.anchor_us)
+    of_anchor = 12 * (anchor.year - 1970) + anchor.month - 1
+    months = [month for month in range(12 * year, 12 * year + 12) if not (month - of_anchor) % windows.every_months]
+    firsts = [int(np.datetime64(month, "M").astype("datetime64[D]").astype(int)) for month in months]
+    return [_first_at(windows.zone, (first + anchor.day - 1) * _DAY_US) for first in firsts]
+
+
+@cache
+def _spans_of_day(windows: LocalWindows, day: int, every_us: int) -> Sequence[tuple[int, int]]:
     """Return the starts and ends of the windows that begin on a day of the wall clock, counted from the epoch."""
-    midnight, every_us = day * _DAY_US, windows.every_us
-    if every_us is None:
-        starts = [midnight] if str(np.datetime64(day, "D")).endswith("-01") else []
-    else:
-        starts = list(range(midnight + (windows.anchor_us - midnight) % every_us, midnight + _DAY_US, every_us))
+    midnight = day * _DAY_US
+    starts = range(midnight + (windows.anchor_us - midnight) % every_us, midnight + _DAY_US, every_us)
     spans = [(start, start + length) for start in starts for length in windows.lengths_us or (0,)]
     instants = [(_first_at(windows.zone, start), _first_at(windows.zone, end)) for start, end in spans]
     again = [(_second_at(windows.zone, start), 0) for start in starts if windows.splits]

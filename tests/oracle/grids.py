@@ -48,13 +48,19 @@ def cumulative_windows(t_us: int, size: int, step: int, offset: int = 0, closed:
     return found
 
 
-def calendar_window(t_us: int, by: str, zone: str, closed: str = "left") -> Interval:
-    """Return the local day or month of the zone that contains t, from when its midnight comes first."""
-    if closed == "right":
-        t_us -= 1
+def calendar_window(window: Window, t_us: int) -> Interval:
+    """Return the local day, month or months of the zone that contain t, from when their midnight comes first."""
+    by, zone = window.calendar or ("day", "UTC")
     today = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=floor(shows(zone, t_us), DAY_US))
-    days = [today + timedelta(days=n) for n in (range(-3, 4) if by == "day" else range(-62, 63))]
-    firsts = [(day - EPOCH) // timedelta(microseconds=1) for day in days if by == "day" or day.day == 1]
+    reach = 3 if by == "day" else 31 * (window.months + 1)
+    year, month, of_month = window.origin
+
+    def begins_one(day: datetime) -> bool:
+        since = 12 * (day.year - year) + day.month - month
+        return by == "day" or (day.day == of_month and since % window.months == 0)
+
+    days = [today + timedelta(days=n) for n in range(-reach, reach + 1)]
+    firsts = [(day - EPOCH) // timedelta(microseconds=1) for day in days if begins_one(day)]
     begins = sorted({comes_to(zone, first)[0] for first in firsts})
     return max(begin for begin in begins if begin <= t_us), min(begin for begin in begins if begin > t_us)
 
@@ -116,7 +122,7 @@ def windows_of(window: Window, t_us: int) -> list[Interval]:
     if window.zone is not None:
         return local_windows(window, t_us)
     if window.calendar is not None:
-        return [calendar_window(t_us, *window.calendar, window.closed)]
+        return [calendar_window(window, t_us - 1 if window.closed == "right" else t_us)]
     if window.kind == "tumbling":
         return grid_windows(t_us, window.size_us, window.size_us, window.offset_us, window.closed)
     if window.kind == "hopping":
@@ -131,7 +137,7 @@ def windows_of(window: Window, t_us: int) -> list[Interval]:
 def next_window(window: Window, after: Interval) -> Interval:
     """Return the window on the grid of a definition whose end follows that of another."""
     if window.calendar is not None:
-        return calendar_window(after[1], *window.calendar)
+        return calendar_window(window, after[1])
     if window.zone is not None:  # one after the other: others have no rows without an event
         [following] = local_windows(window, after[1] + (1 if window.closed == "right" else 0))
         return following
@@ -168,7 +174,7 @@ def latest_close_on_grid(window: Window, limit_us: int, unit_us: int) -> int | N
     """Return the latest closing time on the grid of a window that is not after the limit; None without a grid."""
     later = after_end(window, unit_us)
     if window.calendar is not None:
-        return calendar_window(limit_us - later, *window.calendar)[0] + later
+        return calendar_window(window, limit_us - later)[0] + later
     if window.zone is not None:
         starts = starts_near(window, limit_us - later, limit_us - later)
         step = window.step_us or window.size_us

@@ -92,7 +92,8 @@ class Window:
     """One window definition; lengths of 0 are not given.
 
     `gap` says how long a record keeps its session open, or None where it says no length. `gap_us` is the longest.
-    `calendar` is ("day" | "month", time zone) for a tumbling window on local midnights. `zone` is that of the wall
+    `calendar` is ("day" | "month", time zone) for a tumbling window on local midnights; by months each has so many as
+    `months` says, and one begins on the day `origin`, as (year, month, day). `zone` is that of the wall
     clock on which the grid of any other one is, and `split` begins a window each time its start comes. `emit` is
     "on_close", "on_time" or ("early", interval). `having` is asked about the records of a result. `across` lets the
     window go by the lowest watermark of all timelines.
@@ -116,6 +117,8 @@ class Window:
     empty: bool = False
     having: Callable[[Sequence[Record]], bool] | None = None
     calendar: tuple[str, str] | None = None
+    months: int = 1
+    origin: tuple[int, int, int] = (1970, 1, 1)
     zone: str | None = None
     split: bool = False
     across: bool = False
@@ -194,6 +197,7 @@ def check_window(window: Window, rules: TimeRules) -> None:
         refuse(window.kind != "tumbling", "calendar", "is for tumbling windows")
         refuse(window.calendar[0] not in ("day", "month"), "calendar", "is by day or month")
         refuse(window.size_us != 0, "calendar", "gives the size itself")
+        refuse(window.months < 1, "months", "is from 1 up")
     else:
         for setting in needs[window.kind]:
             refuse(getattr(window, setting) <= 0, setting, f"{window.kind} needs it above 0")

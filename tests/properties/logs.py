@@ -7,7 +7,7 @@ import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import date, timedelta
 from functools import partial
 from itertools import accumulate
 from types import MappingProxyType
@@ -26,7 +26,7 @@ from tidemark.timeops.rules import SourceTime
 from tidemark.timeops.spec import JoinSpec, TimeSpec, WindowSpec
 from tidemark.timeops.spec.join import JoinColumns
 from tidemark.timeops.spec.window import input_of, inputs_first
-from tidemark.timeops.spec.window_shape import DAY, MONTH
+from tidemark.timeops.spec.window_shape import DAY, Months
 from tidemark.timeops.watermark.timelines import LogPlace
 
 BASE_US = 1_700_000_000_000_000
@@ -402,6 +402,7 @@ def interval_join_of(join: JoinSpec) -> IntervalJoin:
 def shape_of(window: WindowSpec) -> oracle.Window:
     """Return the oracle's words for a window of all events in one group."""
     early_us = window.early_every_us
+    of_months = window.size.count if isinstance(window.size, Months) else 0
     bare = oracle.Window(
         window.name,
         window.kind,
@@ -416,8 +417,10 @@ def shape_of(window: WindowSpec) -> oracle.Window:
         if window.gap_by != OWN_GAP:
             return session
         return replace(session, gap=lambda record: own_gap(int(str(record.payload["v"])), window.reach_us))
-    if (local := window.local_grid) is not None and window.kind == "tumbling" and window.size in (DAY, MONTH):
-        return replace(bare, calendar=("day" if local.step_us else "month", local.zone), closed=window.closed)
+    if window.kind == "tumbling" and window.local_grid is not None and (of_months or window.size == DAY):
+        by, origin = "month" if of_months else "day", window.origin or date(1970, 1, 1)
+        local = replace(bare, calendar=(by, window.local_grid.zone), closed=window.closed)
+        return replace(local, months=of_months or 1, origin=(origin.year, origin.month, origin.day))
     if window.kind == "snapshot":
         return bare
     grid = replace(bare, size_us=window.size_us, offset_us=window.offset_us, closed=window.closed)

@@ -46,12 +46,16 @@ MODES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"out_of_order": "keep"},
         {"kind": "tumbling", "size": "1 month", "time_zone": "Europe/Berlin", "allowed_lateness": "20 days"},
     ),
+    "fiscal_quarters": (
+        {"out_of_order": "adjust"},
+        {"kind": "tumbling", "size": "1 quarter", "origin": "2023-10-06", "time_zone": "Europe/London"},
+    ),
     "days": (
         {"out_of_order": "adjust", "out_of_orderness": "2 days"},
         {"kind": "tumbling", "size": "1 day", "time_zone": "America/New_York", "closed": "right", "where": "v > 1"},
     ),
 }
-STRETCHED = {"months": 8 * 86_400_000_000, "days": 86_400_000_000}
+STRETCHED = {"months": 8 * 86_400_000_000, "fiscal_quarters": 25 * 86_400_000_000, "days": 86_400_000_000}
 """How far apart times are that are a microsecond apart elsewhere, so that they lie in months and days."""
 
 

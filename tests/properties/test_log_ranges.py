@@ -149,7 +149,7 @@ def test_a_flush_counts_only_where_the_part_reaches_it() -> None:
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/Sao_Paulo", "Pacific/Kwajalein", "Pacific/Apia"])
-@pytest.mark.parametrize("size", ["6 hours", "1 day", "1 week", "1 month"])
+@pytest.mark.parametrize("size", ["6 hours", "1 day", "1 week", "1 month", "1 quarter"])
 def test_local_days_and_months_are_closed_where_it_is_said_that_they_are(zone: str, size: str) -> None:
     keys = {"kind": "tumbling", "size": size, "time_zone": zone, "closed": "right", "aggregates": COUNT}
     window = WindowSpec.model_validate({"name": "w", "allowed_lateness": "1 hour", **keys})

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.oracle.grids import calendar_window
+from tests.oracle.grids import windows_of
 from tests.properties import fold
 from tests.properties.fold import assert_equal_to_oracle, run
-from tests.properties.logs import BASE_US, Event, Log, generate
+from tests.properties.logs import BASE_US, Event, Log, generate, shape_of
 from tidemark.timeops.grid import (
     close_time,
     count_between,
@@ -230,8 +230,8 @@ def test_local_days_and_months_tile_the_line_through_every_change_of_the_clocks(
         *[f"{start_of(ends_of('t', kind) + '[0]', kind)} AS {kind.name}_from" for kind in (day, month)],
     ).collect()
     for row in found:
-        for kind, unit in ((day, "day"), (month, "month")):
-            assert [(row[f"{kind.name}_from"], *row[kind.name])] == [calendar_window(row["t"], unit, zone)], row
+        for kind in (day, month):
+            assert [(row[f"{kind.name}_from"], *row[kind.name])] == windows_of(shape_of(kind), row["t"]), row
     days = sorted({(row["day_from"], row["day"][0]) for row in found})
     assert [end for _, end in days[:-1]] == [start for start, _ in days[1:]]
     limits = [days[place][0] - 1 for place in (3, -3)]
@@ -356,7 +356,7 @@ def test_plans_never_say_too_little_closes_or_is_needed(spark: SparkSession, kin
     assert_plans_agree(spark, kind, range(START_US, START_US + 45))
 
 
-@pytest.mark.parametrize("size", ["1 day", "1 month"])
+@pytest.mark.parametrize("size", ["1 day", "1 month", "1 quarter"])
 def test_plans_never_say_too_little_of_local_days_and_months(spark: SparkSession, size: str) -> None:
     kind = window("day", "1 hour", kind="tumbling", size=size, time_zone="America/New_York", closed="right")
     assert_plans_agree(spark, kind, range(START_US, START_US + 33 * 86_400_000_000, 3_600_000_000))

@@ -276,8 +276,12 @@ class JoinSpec(SpecModel):
 
     def _problems(self) -> Iterable[Problem]:
         if self.left.source == self.right.source:
-            fault = f"`{self.right.source}` is the left side too: a source cannot be joined with itself yet"
-            yield Problem(fault, expected="another source of the pipeline", at=("right", "source"))
+            fault = f"`{self.right.source}` is the left side too: a source cannot be joined with itself"
+            remedy = "to pair its events with each other, add a source that reads the same input under another name"
+            if not self.is_interval:
+                fault += ", as each event would be its own partner"
+                remedy += ", and use `kind: interval`"
+            yield Problem(fault, expected="another source", remedy=remedy, at=("right", "source"))
         for position, column in enumerate(self.on):
             if column.lower() in [earlier.lower() for earlier in self.on[:position]]:
                 yield Problem(f"`{column}` is there twice", remedy="leave it out", at=("on", position))

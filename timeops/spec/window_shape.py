@@ -1,4 +1,4 @@
-"""The shape of a window: which keys each kind has, sizes of the calendar, and grids on the wall clock of a zone.
+"""The shape of a window: which keys each kind has, lengths in months, and grids on the wall clock of a zone.
 
 Here: the keys that say which spans of time a window is, and what is wrong between them. Not here: its results
 (window.py), the arithmetic of grids (grid.py).
@@ -25,15 +25,19 @@ from tidemark.timeops.spec.fields import (
     read_positive_duration,
 )
 
-MONTH: Literal["1 month"] = "1 month"
 DAY = timedelta(days=1)
 _WEEK = timedelta(days=7)
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
+_EPOCH = date(1970, 1, 1)
 _MOST_AT_ONCE = 20_000  # windows that an event may be in: each of them is a row of its own
 
-A_MONTH = r"^ *(?:1 *months?|P1M) *$"
-_MONTHS = r"^ *(?:[0-9.]+ *(?:months?|years?|quarters?)|P[0-9.]+[MY].*) *$"
+_IN_MONTHS = {"m": 1, "q": 3, "y": 12}
+_COUNT = "[1-9][0-9]*"
+_MONTHS = rf"^ *(?:{_COUNT} *(?:months?|quarters?|years?)|P(?:{_COUNT}Y)?{_COUNT}M|P{_COUNT}Y) *$"
+_LIKE_MONTHS = r"^ *(?:[0-9.]+ *(?:months?|years?|quarters?)\b|P[0-9.]+[MY])"
+_MOST_MONTHS = 12 * 100  # when the clocks were moved in all its years is looked up for each window
+_LAST_DAY = 28  # the last one that every month has
 
 
 @dataclass(frozen=True)
@@ -71,32 +75,67 @@ class LocalGrid:
 
     Attributes:
         zone: The time zone.
-        step_us: How far one start is from the next; None where they are the first of each month.
-        anchor_us: One of the starts.
+        step_us: How far one start is from the next; None where that is `months`.
+        anchor_us: One of the starts; of months a midnight, and no later in its month than the 28th.
         splits: A start that comes twice begins a window each time; otherwise only the first time.
+        months: How many months of the calendar one start is from the next, without a `step_us`.
     """
 
     zone: str
     step_us: int | None
     anchor_us: int = 0
     splits: bool = False
+    months: int = 1
+
+    @property
+    def anchor_day(self) -> date:
+        """The day of the start that is `anchor_us`."""
+        return _EPOCH + timedelta(microseconds=self.anchor_us)
 
 
-def _size(value: object) -> timedelta | Literal["1 month"]:
-    if isinstance(value, str) and re.match(A_MONTH, value):
-        return MONTH
-    if isinstance(value, str) and re.match(_MONTHS, value):
-        raise misfit(value, "a duration such as `30 days`, or `1 month` for calendar months")
-    return read_positive_duration(value)
+@dataclass(frozen=True)
+class Months:
+    """A length of whole months of the calendar; `1 quarter` is 3 months, `1 year` is 12."""
+
+    count: int
+
+    def __str__(self) -> str:
+        """Return the text that a spec has for it: equal lengths have equal texts."""
+        number, unit = (self.count, "month") if self.count % 12 else (self.count // 12, "year")
+        return f"{number} {unit}{'s' if number > 1 else ''}"
+
+    @property
+    def longest(self) -> timedelta:
+        """A length that so many months do not exceed."""
+        return timedelta(days=31) * self.count
+
+
+def _size(value: object) -> timedelta | Months:
+    if not isinstance(value, str) or not re.match(_LIKE_MONTHS, value):
+        return read_positive_duration(value)
+    if not re.match(_MONTHS, value):
+        raise misfit(
+            value, "a duration such as `30 days`, or months of the calendar such as `1 month`, `1 quarter`, `2 years`"
+        )
+    terms = re.findall("([0-9]+) *([a-zA-Z])", value)
+    count = sum(int(number) * _IN_MONTHS[unit.lower()] for number, unit in terms)
+    if count > _MOST_MONTHS:
+        raise misfit(value, f"at most {Months(_MOST_MONTHS)}")
+    return Months(count)
+
+
+def said_length(length: timedelta | Months) -> str:
+    """Return a length as a spec says it."""
+    return str(length) if isinstance(length, Months) else format_duration(length)
 
 
 WindowSize = Annotated[
-    timedelta | Literal["1 month"],
+    timedelta | Months,
     PlainValidator(_size),
-    PlainSerializer(lambda size: size if size == MONTH else format_duration(size), return_type=str, when_used="json"),
-    WithJsonSchema({"anyOf": [{"type": "string", "pattern": A_MONTH}, POSITIVE_LENGTH]}),
+    PlainSerializer(said_length, return_type=str, when_used="json"),
+    WithJsonSchema({"anyOf": [{"type": "string", "pattern": _MONTHS}, POSITIVE_LENGTH]}),
 ]
-"""Length of a window: a duration, or a month of the calendar."""
+"""Length of a window: a duration, or months of the calendar."""
 
 
 _SPELLINGS = "|".join("".join(f"[{letter}{letter.lower()}]" for letter in word) for word in ("CASE", "INTERVAL"))
@@ -132,7 +171,8 @@ class WindowShape(SpecModel):
     )
     size: WindowSize | None = Field(
         default=None,
-        description="All but session and snapshot: length of a window, such as 1 hour. Tumbling also: 1 month.",
+        description="All but session and snapshot: length of a window, such as 1 hour. Tumbling also months of the "
+        "calendar: 1 month, 1 quarter, 2 years.",
     )
     hop: PositiveDuration | None = Field(
         default=None, description="hopping only: how far one start is from the next; may exceed the size."
@@ -156,8 +196,8 @@ class WindowShape(SpecModel):
     )
     origin: Day | None = Field(
         default=None,
-        description="With a time_zone, windows of whole days only: a day with which one of them begins, such as the "
-        "first of a fiscal year.",
+        description="With a time_zone, windows of whole days or months only: a day with which one of them begins, "
+        "such as the first of a fiscal year.",
         json_schema_extra={"since": "0.2.0"},
     )
     repeated: Literal["together", "split"] = Field(
@@ -218,8 +258,8 @@ class WindowShape(SpecModel):
     @property
     def local_grid(self) -> LocalGrid | None:
         """The starts of windows that follow the clocks of a zone, months of UTC included; None for all others."""
-        if self.size == MONTH:
-            return LocalGrid(self.time_zone or "UTC", None)
+        if isinstance(self.size, Months):
+            return LocalGrid(self.time_zone or "UTC", None, self.offset_us, months=self.size.count)
         if self.time_zone is None or not self.closes_on_grid:
             return None
         return LocalGrid(self.time_zone, self.start_step_us, self.offset_us, self.repeated == "split")
@@ -234,7 +274,7 @@ class WindowShape(SpecModel):
         """How long a window of a grid is at most, microseconds: a zone has gone back by almost a day."""
         if self.local_grid is None:
             return self.size_us
-        return micros((timedelta(days=31) if self.size == MONTH else self.size or DAY) + DAY)
+        return micros((self.size.longest if isinstance(self.size, Months) else self.size or DAY) + DAY)
 
     @property
     def begins_inside(self) -> bool:
@@ -276,13 +316,15 @@ class WindowShape(SpecModel):
     def offset_us(self) -> int:
         """Shift of the grid against the epoch in microseconds; with a `time_zone` on its wall clock."""
         step = self.hop or self.size
-        if self.time_zone is None or not isinstance(step, timedelta) or step % DAY:
+        if isinstance(step, Months):
+            return micros((self.origin or _EPOCH) - _EPOCH)
+        if self.time_zone is None or step is None or step % DAY:
             return micros(self.offset)
         if self.origin is None and step % _WEEK:
             return 0
         # The epoch was a Thursday.
         first = self.origin or date(1970, 1, 5 + _WEEKDAYS.index(self.week_start))
-        return micros((first - date(1970, 1, 1)) % step)
+        return micros((first - _EPOCH) % step)
 
     @property
     def gap_by(self) -> str | None:
@@ -330,8 +372,8 @@ class WindowShape(SpecModel):
             yield Problem(fault, remedy="leave it out, or write an expression for `gap`", at=("max_gap",))
 
     def _calendar_problems(self) -> Iterable[Problem]:
-        if self.size == MONTH and self.kind != "tumbling":
-            fault = f"found {MONTH}, whose length varies, on a {self.kind} window"
+        if isinstance(self.size, Months) and self.kind != "tumbling":
+            fault = f"found {self.size}, whose length varies, on a {self.kind} window"
             yield Problem(
                 fault, expected="a duration such as `30 days`", remedy="or write `kind: tumbling`", at=("size",)
             )
@@ -341,7 +383,7 @@ class WindowShape(SpecModel):
             yield from self._length_problems()
         if (self.local_grid is not None) and "offset" in self.model_fields_set and not _divides_day(step):
             fault = "`offset` has no effect on days and months, which begin at local midnight"
-            remedy = "leave it out" if step in (MONTH, DAY) else "leave it out, or write `origin: 2026-04-06`"
+            remedy = "leave it out" if step in (Months(1), DAY) else "leave it out, or write `origin: 2026-04-06`"
             yield Problem(fault, remedy=remedy, at=("offset",))
         for key in OF_ZONE:
             if key not in self.model_fields_set or getattr(self, key) is None:
@@ -361,7 +403,7 @@ class WindowShape(SpecModel):
             expected = "with a `time_zone`, a length that divides a day, such as `6 hours`, or whole days or weeks"
             yield Problem(fault, expected=expected, remedy="or leave `time_zone` out", at=(key,))
 
-    def _effect_problems(self, key: str, step: timedelta | str | None) -> Iterable[Problem]:
+    def _effect_problems(self, key: str, step: timedelta | Months | None) -> Iterable[Problem]:
         is_of_weeks = isinstance(step, timedelta) and not step % _WEEK
         is_of_days = isinstance(step, timedelta) and not step % DAY and step > DAY
         is_short = isinstance(step, timedelta) and step < DAY
@@ -370,12 +412,24 @@ class WindowShape(SpecModel):
         elif key == "week_start" and not is_of_weeks:
             fault = "`week_start` has no effect on windows that do not begin with a week"
             yield Problem(fault, expected="a size, or hop, of whole weeks", remedy="leave it out", at=(key,))
+        elif key == "origin" and isinstance(step, Months):
+            yield from self._origin_problems(step)
         elif key == "origin" and not is_of_days:
-            fault = "`origin` has no effect on windows that begin every day or month, or several times a day"
+            fault = "`origin` has no effect on windows that begin every day, or several times a day"
             yield Problem(fault, expected="a size, or hop, of several whole days", remedy="leave it out", at=(key,))
         elif key == "repeated" and not is_short:
             fault = "`repeated` has no effect on windows of a day or more"
             yield Problem(fault, expected="a size of less than a day", remedy="leave it out", at=(key,))
+
+    def _origin_problems(self, size: Months) -> Iterable[Problem]:
+        assert self.origin is not None  # asked only where it is set
+        if self.origin.day > _LAST_DAY:
+            fault = f"found {self.origin}, and not every month has a day {self.origin.day}"
+            yield Problem(fault, expected=f"a day from the 1st to the {_LAST_DAY}th of a month", at=("origin",))
+        elif self.origin.day == 1 and size.count == 1:
+            fault = "`origin` has no effect on windows of one month that begin on the first"
+            remedy = "leave it out, or write another day of the month"
+            yield Problem(fault, remedy=remedy, at=("origin",))
 
     def _step_problems(self) -> Iterable[Problem]:
         if not isinstance(self.size, timedelta):
@@ -397,11 +451,11 @@ class WindowShape(SpecModel):
             yield Problem(fault, expected=f"zero or more, less than {step}", at=("offset",))
 
 
-def _divides_day(length: timedelta | str | None) -> bool:
+def _divides_day(length: timedelta | Months | None) -> bool:
     return isinstance(length, timedelta) and length < DAY and not DAY % length
 
 
-def _micros(length: timedelta | str | None) -> int:
+def _micros(length: timedelta | str | Months | None) -> int:
     if not isinstance(length, timedelta):
         raise ValueError("a window of this kind has no such length")
     return micros(length)

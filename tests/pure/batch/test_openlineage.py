@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -202,6 +203,72 @@ def test_columns_of_windows_lead_back_to_the_columns_that_their_expressions_name
     whole = outputs["windows/largest"]["facets"]["columnLineage"]["dataset"]
     assert ("price", "SORT") in [(one["field"], one["transformations"][0]["subtype"]) for one in whole]
     assert fields_of(outputs["ordered_events"])["item"] == [("raw_events", "item", "IDENTITY")]
+
+
+JOINED = (
+    SPEC
+    + """\
+joins:
+  - {name: with_rate, kind: as_of, left: {source: tills}, on: [item],
+     right: {table: rates.csv, valid_from: since, schema: "item STRING, since TIMESTAMP, rate DECIMAL(9, 4)"}}
+  - {name: with_owner, kind: as_of, left: {source: web}, on: [item],
+     right: {table: "s3://lake/owners", valid_from: since, schema: "item STRING, since TIMESTAMP, owner STRING"}}
+  - {name: with_web, kind: as_of, left: {source: tills}, right: {source: web}, on: [item], within: 1 hour}
+"""
+)
+
+
+def test_tables_on_the_right_of_joins_are_inputs_in_the_version_that_the_batch_has(
+    shop: Workspace, receiver: Receiver
+) -> None:
+    path = Path(shop.file.path)
+    path.write_text(JOINED, encoding="utf-8")
+    joined = replace(shop, file=read_spec(path))
+    for join in joined.spec.joins:
+        joined.lake.create(tables.join_table(join.name), _COLUMNS)
+    run_batch(joined, given={"tables": {"with_rate": "5e1f", "with_owner": "7"}})
+    complete = receiver.wait_for(2)[1]
+    raw, rates, owners = complete["inputs"]
+    assert raw["name"] == str(shop.folder / "raw_events")
+    assert (rates["namespace"], rates["name"]) == ("file", str(path.parent / "rates.csv"))
+    assert (owners["namespace"], owners["name"]) == ("s3://lake", "owners")
+    assert [one["facets"]["version"]["datasetVersion"] for one in (rates, owners)] == ["5e1f", "7"]
+    assert ("storage" in rates["facets"], owners["facets"]["storage"]["storageLayer"]) == (False, "delta")
+    assert {one["name"]: one["type"] for one in rates["facets"]["schema"]["fields"]} == {
+        "item": "string",
+        "since": "timestamp",
+        "rate": "decimal(9,4)",
+    }
+    outputs = {one["name"].removeprefix(f"{shop.folder}/"): one for one in complete["outputs"]}
+    of_rate = fields_of(outputs["joins/with_rate"])
+    assert of_rate["till"] == [("raw_events", "till", "IDENTITY")]
+    assert (of_rate["rate"], of_rate["right_item"]) == (
+        [("rates.csv", "rate", "IDENTITY")],
+        [("rates.csv", "item", "IDENTITY")],
+    )
+    assert fields_of(outputs["joins/with_owner"])["owner"] == [("owners", "owner", "IDENTITY")]
+    assert fields_of(outputs["joins/with_web"])["right_item"] == [("raw_events", "item", "IDENTITY")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "are_read"),
+    [
+        ("rebuild", RebuildInput(numbers=[[1, 2]]).to_json(), True),
+        ("rebuild", RebuildInput(windows=["by_day"]).to_json(), False),
+        ("backfill", {"window": "by_day", "days": ["2026-01-01", "2026-01-01"]}, False),
+    ],
+)
+def test_other_batches_have_these_tables_as_inputs_where_they_write_the_joins(
+    shop: Workspace, receiver: Receiver, kind: Kind, given: Mapping[str, Any], are_read: bool
+) -> None:
+    path = Path(shop.file.path)
+    path.write_text(JOINED, encoding="utf-8")
+    joined = replace(shop, file=read_spec(path))
+    for join in joined.spec.joins:
+        joined.lake.create(tables.join_table(join.name), _COLUMNS)
+    run_batch(joined, kind, given)
+    names = [one["name"].rpartition("/")[2] for one in receiver.wait_for(2)[1]["inputs"]]
+    assert names == ["raw_events", *(["rates.csv", "owners"] if are_read else [])]
 
 
 def test_sources_are_named_as_openlineage_names_datasets(shop: Workspace, receiver: Receiver) -> None:

@@ -76,6 +76,7 @@ WRONG = {
     "no reach": joined(within=None),
     "a source that is missing": joined(right={"source": "othr"}),
     "one source on both sides": joined(right={"source": "small"}),
+    "one source on both sides of an interval": paired(right={"source": "small"}),
     "a column that neither source has": joined(on=["xx"]),
     "a column twice": joined(on=["x", "x"]),
     "an unknown key": joined(withn="1 min"),

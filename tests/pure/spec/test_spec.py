@@ -52,6 +52,7 @@ from tidemark.timeops.spec import (
 )
 from tidemark.timeops.spec.fields import names_in_files
 from tidemark.timeops.spec.text import read_yaml
+from tidemark.timeops.spec.window_shape import Months
 
 
 def test_the_example_is_read_as_frozen_models() -> None:
@@ -115,6 +116,28 @@ def test_durations_are_given_in_microseconds_too() -> None:
     assert (time.unit_us, time.out_of_orderness_us) == (1_000, 120_000_000)
     assert time.late is not None
     assert (time.late.tolerance_us, files_of(spec).settle) == (300_000_000, timedelta(seconds=5))
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "written"),
+    [
+        ("1 month", 1, "1 month"),
+        ("P1M", 1, "1 month"),
+        ("1 quarter", 3, "3 months"),
+        ("18months", 18, "18 months"),
+        ("P1Y6M", 18, "18 months"),
+        ("12 months", 12, "1 year"),
+        ("4 quarters", 12, "1 year"),
+        ("P2Y", 24, "2 years"),
+    ],
+)
+def test_months_of_the_calendar_have_one_text_for_equal_lengths(text: str, count: int, written: str) -> None:
+    wanted = changed("windows.0.size", text)
+    window = parse(wanted).windows[0]
+    assert window.size == Months(count)
+    assert window.model_dump(mode="json")["size"] == written
+    assert parse(changed("windows.0.size", written)).windows[0] == window
+    assert schema_accepts(wanted)
 
 
 def test_the_step_of_a_hopping_window_is_its_hop() -> None:

@@ -38,7 +38,9 @@ CLOCKS = ("clock", "silence", "idle_splits")
 REASON_OF = {str(reason): reason for reason in REASONS}
 
 
-def log_times(log: Log, *, is_cut: bool, windows: Sequence[WindowSpec] = ()) -> LogTimes:
+def log_times(
+    log: Log, *, is_cut: bool, windows: Sequence[WindowSpec] = (), over: Sequence[str] = ("case",)
+) -> LogTimes:
     """Return the times of a log, and the gaps that its records say for some windows, as they are read from tables."""
     events = list(log.events)
     clocks = [clock for part in range(len(log.cuts) + 1) for _, clock in arrived(log, part if is_cut else None)]
@@ -55,6 +57,8 @@ def log_times(log: Log, *, is_cut: bool, windows: Sequence[WindowSpec] = ()) -> 
     ]
     seqs, sources = [event.seq for event in events], ["s", "r"]
     splits = sorted({event.split for event in events}, key=str)
+    timeline = [record_of(event, log, over).timeline for event in events]
+    timelines = sorted(set(timeline)) or [log.timeline]
     first, end = (seqs[0], seqs[-1] + 1) if seqs else (0, 0)
     stretches = [Stretch(first, end)]
     if is_cut:
@@ -71,8 +75,8 @@ def log_times(log: Log, *, is_cut: bool, windows: Sequence[WindowSpec] = ()) -> 
         arrival_us=numbers([event.arrival_us for event in events]),
         clock_us=numbers(clocks),
         why=np.array(why, np.int8),
-        timeline=np.zeros(len(events), np.int32),
-        timelines=[log.timeline],
+        timeline=np.array([timelines.index(name) for name in timeline], np.int32),
+        timelines=timelines,
         source=np.array([sources.index(event.source) for event in events], np.int32),
         sources=sources,
         split=np.array([splits.index(event.split) for event in events], np.int32),
@@ -83,7 +87,7 @@ def log_times(log: Log, *, is_cut: bool, windows: Sequence[WindowSpec] = ()) -> 
 
 
 def expected(log: Log, one: Setting) -> oracle.Outcome:
-    records = [record_of(event, log) for event in log.events]
+    records = [record_of(event, log, one.time.over) for event in log.events]
     rules = rules_of(one.time, one.sources)
     return oracle.run(list(controlled(log, records)), rules, [shape_of(window) for window in one.windows])
 
@@ -203,6 +207,37 @@ def test_an_early_record_that_is_kept_does_not_hide_the_one_that_set_the_waterma
     assert admitted_by(log_times(log, is_cut=False), one.rules, refused) == {"time.out_of_orderness": 80}
 
 
+@pytest.mark.parametrize("gap", ["4 us", "12 us"])
+@pytest.mark.parametrize("policy", ["drop", "keep"])
+def test_with_that_patience_a_session_across_timelines_takes_the_event_and_with_less_it_does_not(
+    policy: str, gap: str, dice: Dice
+) -> None:
+    """Under drop a longer patience also accepts other events, which may make its session longer."""
+    acted = 0
+    for number in range(30):
+        if acted > 20:
+            break
+        rng = random.Random(dice.seed(number))
+        keys = {"kind": "session", "gap": gap, "across": True, "aggregates": {"n": "count(*)"}}
+        window = WindowSpec.model_validate({"name": "w", "group_by": ("case",), "allowed_lateness": "0 us", **keys})
+        patience = rng.choice(["0 us", "3 us", "9 us"])
+        time = TimeSpec(timestamp_by="e", over=("case", "v"), out_of_order=policy, out_of_orderness=patience)
+        one = Setting(time, (), (window,))
+        for log in generate(rng.getrandbits(32), 12):
+            times, letters = log_times(log, is_cut=False, over=time.over), refusals(log, one)
+            of_time = {seq: reason for (seq, window_name), reason in letters.items() if window_name is None}
+            accepted = np.array([event.seq for event in log.events if event.seq not in of_time], np.int64)
+            dropped = np.array([seq for seq, reason in of_time.items() if reason == "out_of_order"], np.int64)
+            for seq in [seq for seq, window_name in letters if window_name == "w"][:3]:
+                refused = Refusal(seq, Reason.WINDOW_CLOSED, (0,), {0: accepted}, {0: dropped})
+                us = admitted_by(times, one.rules, refused)["time.out_of_orderness"]
+                key = "time.out_of_orderness"
+                assert (seq, "w") not in refusals(log, with_value(one, key, us)), (us, seq, log, one)
+                assert (seq, "w") in refusals(log, with_value(one, key, us - 1)), (us, seq, log, one)
+                acted += 1
+    assert acted > 0
+
+
 SHAPES: tuple[dict[str, str], ...] = (
     *WINDOWS,
     {"kind": "tumbling", "size": "10 us", "offset": "3 us", "closed": "right"},
@@ -270,7 +305,7 @@ def test_the_windows_that_hold_an_instant_are_those_of_the_oracle(shape: dict[st
 def test_local_days_and_months_around_changes_of_the_clocks_are_those_of_the_oracle(dice: Dice) -> None:
     rng = random.Random(dice.seed(2))
     for zone in ("Europe/Berlin", "America/Sao_Paulo", "Pacific/Apia", "America/Toronto"):
-        for size in ("1 day", "1 month"):
+        for size in ("1 day", "1 month", "1 quarter", "1 year"):
             keys = {"kind": "tumbling", "size": size, "time_zone": zone, "closed": rng.choice(["left", "right"])}
             window = WindowSpec.model_validate({"name": "w", "aggregates": {"n": "count(*)"}, **keys})
             for _ in range(200):

@@ -26,10 +26,12 @@ DAY = 24 * HOUR
 GRIDS = (
     *((step, 0, False) for step in (6 * HOUR, HOUR, 15 * MINUTE, DAY)),
     (7 * DAY, 4 * DAY, False),
-    (None, 0, False),
     (8 * HOUR, 6 * HOUR, False),
     *((step, 0, True) for step in (HOUR, 15 * MINUTE, 45 * MINUTE, MINUTE)),
 )
+FISCAL = us_of(datetime(2024, 4, 6, tzinfo=UTC))
+MONTHS = ((1, 0), (1, FISCAL), (3, 0), (5, 0), (12, 0), (12, FISCAL), (24, FISCAL - 5 * DAY))
+"""How many months a window has, and a day with which one begins."""
 CASES = 1
 CHANGED = ("Australia/Lord_Howe", "Pacific/Apia", "Pacific/Kwajalein", "America/St_Johns", "Africa/Monrovia")
 """Clocks moved by half an hour, over a day, back by a day, back over midnight, by 44 minutes and 30 seconds."""
@@ -54,15 +56,15 @@ def assert_tiled(zones: Sequence[str], dice: Dice) -> None:
     rng = np.random.default_rng(dice.seed(1))
     for zone in zones:
         when = instants(zone, rng)
-        for step_us, anchor_us, splits in GRIDS:
-            grid, what = LocalGrid(zone, step_us, anchor_us, splits), (zone, step_us, splits)
+        grids = [LocalGrid(zone, *grid) for grid in GRIDS]
+        for grid in [*grids, *(LocalGrid(zone, None, anchor_us, months=months) for months, anchor_us in MONTHS)]:
             begin, end = spans_around(when, grid)
-            assert ((begin <= when) & (when < end)).all(), what
+            assert ((begin <= when) & (when < end)).all(), grid
             for inside in (begin, end - 1):
                 assert all(
                     np.array_equal(*pair) for pair in zip(spans_around(inside, grid), (begin, end), strict=True)
-                ), what
-            assert np.array_equal(spans_around(end, grid)[0], end), what
+                ), grid
+            assert np.array_equal(spans_around(end, grid)[0], end), grid
 
 
 def test_every_instant_is_in_exactly_one_window_of_some_zones(dice: Dice) -> None:
@@ -120,6 +122,14 @@ TABLE: list[tuple[WindowSpec, str, list[str]]] = [
     (local("1 week", week_start="sunday"), "2026-03-08 12:00", ["08 00:00 - 15 00:00: 167 h"]),
     (local("4 weeks", origin="2026-02-01"), "2026-03-08 12:00", ["01 00:00 - 29 00:00: 671 h"]),
     (local("8 hours", offset="6 hours"), "2026-03-08 05:00", ["07 22:00 - 08 06:00: 7 h"]),
+    # Quarters and years, whose hours are those of their days and one hour less or more.
+    (local("1 quarter"), "2026-03-08 12:00", ["01 00:00 - 01 00:00: 2159 h"]),
+    (local("3 months", origin="2026-02-01"), "2026-04-30 12:00", ["01 00:00 - 01 00:00: 2135 h"]),
+    (local("1 year"), "2024-12-31 12:00", ["01 00:00 - 01 00:00: 8784 h"]),
+    (local("1 year", origin="2024-04-01"), "2026-04-01 03:59:59", ["01 00:00 - 01 00:00: 8760 h"]),
+    (local("1 year", origin="2024-04-01"), "2026-04-01 04:00", ["01 00:00 - 01 00:00: 8760 h"]),
+    (local("1 year", "Europe/London", origin="2027-04-06"), "2024-01-01 00:00", ["06 00:00 - 06 00:00: 8784 h"]),
+    (local("1 month", origin="2026-01-15"), "2026-03-14 12:00", ["15 00:00 - 15 00:00: 671 h"]),
     (
         local("7 days", kind="hopping", hop="7 days", week_start="sunday"),
         "2026-03-08 12:00",
@@ -170,6 +180,10 @@ SHAPES: tuple[dict[str, str], ...] = (
     {"size": "1 week", "week_start": "sunday"},
     {"size": "1 day"},
     {"size": "1 month"},
+    {"size": "1 month", "origin": "2024-04-06", "closed": "right"},
+    {"size": "1 quarter"},
+    {"size": "1 year", "origin": "2024-04-01"},
+    {"size": "18 months", "origin": "1999-11-28", "closed": "right"},
     {"size": "1 hour", "kind": "hopping", "hop": "30 minutes"},
     {"size": "10 minutes", "kind": "hopping", "hop": "30 minutes", "closed": "right"},
     {"size": "2 days", "kind": "hopping", "hop": "1 day"},

@@ -75,6 +75,36 @@ def test_joins_in_batches_give_the_oracles_rows_and_a_rebuild_gives_them_again(
         assert _by_events(again) == _by_events(rows)
 
 
+TWICE = """\
+name: twice
+sources:
+  - {name: trades, kind: files, path: "in/*.jsonl", format: json, schema: "at STRING, id INT", arrival_time: at,
+     settle: 0 s}
+  - {name: earlier, kind: files, path: "in/*.jsonl", format: json, schema: "at STRING, id INT", arrival_time: at,
+     settle: 0 s}
+time: {timestamp_by: at}
+joins:
+  - {name: pairs, kind: interval, left: {source: trades}, right: {source: earlier}, before: 10 s}
+windows:
+  - {name: others, kind: tumbling, size: 1 minute, from: pairs, where: id <> right_id,
+     aggregates: {pairs: "array_sort(collect_list(struct(right_id, id)))"}}
+"""
+
+
+@pytest.mark.long
+def test_events_of_one_source_meet_each_other_where_a_second_source_reads_the_same_files(tmp_path: Path) -> None:
+    made = written(tmp_path, "twice", TWICE)
+    lines = [f'{{"at": "2026-01-01T00:00:{at:02}Z", "id": {number}}}' for number, at in enumerate([1, 5, 15, 40])]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "f.jsonl").write_text("\n".join(lines) + "\n")
+    go(made, options=FLUSH)
+    rows = table(made[1].warehouse, made[0].spec, "joins/pairs")
+    own = [(number, number) for number in range(4)]
+    assert sorted((row["right_id"], row["id"]) for row in rows) == sorted([*own, (0, 1), (1, 2)])
+    [window] = table(made[1].warehouse, made[0].spec, "windows/others")
+    assert [(pair["right_id"], pair["id"]) for pair in window["pairs"]] == [(0, 1), (1, 2)]
+
+
 @pytest.mark.long
 def test_what_operators_let_in_and_take_out_is_in_the_joins_once(spark: SparkSession, tmp_path: Path) -> None:
     made = written(tmp_path, "joining", DROPS)

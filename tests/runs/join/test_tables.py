@@ -113,6 +113,29 @@ def test_each_batch_has_the_table_as_it_was_and_a_rebuild_has_it_again(
 
 
 @pytest.mark.long
+def test_a_join_that_was_gone_for_a_while_has_the_versions_of_its_batches_when_it_comes_back(tmp_path: Path) -> None:
+    place, spec = tmp_path / "rates.csv", SPEC.format(path="rates.csv")
+    made = written(tmp_path, "valued", spec)
+    write(place, FIRST)
+    trade(tmp_path / "in", "a", ("09:05", "A"), ("09:12", "A"), ("09:20", "A"))
+    go(made)
+    write(place, SECOND)
+    trade(tmp_path / "in", "b", ("09:25", "A"), ("09:30", "B"), ("09:31", "C"))
+    go(made)
+    before = answers(made)
+    assert before == {time: ANSWERS[time] for time in ("09:05", "09:12", "09:20", "09:25", "09:30")}
+    place.unlink()
+    of_join = spec[spec.index("joins:") :]
+    gone = changed(made, of_join, "")
+    trade(tmp_path / "in", "c", ("09:40", "A"))
+    go(gone)
+    again = changed(gone, "  timestamp_by: at\n", f"  timestamp_by: at\n{of_join}")
+    done = rebuild(again)
+    assert done.exit_code == 0, done.output
+    assert answers(again) == ANSWERS
+
+
+@pytest.mark.long
 def test_the_columns_of_a_table_without_schema_are_the_ones_of_the_first_batch(
     spark: SparkSession, tmp_path: Path
 ) -> None:

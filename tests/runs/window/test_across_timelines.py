@@ -67,6 +67,15 @@ windows:
 """
 )
 
+LATE_TIMELINE = (
+    f"name: sites\n{LINES}"
+    """\
+time: {timestamp_by: at, over: [k], out_of_orderness: 1 s}
+windows:
+  - {name: visits, kind: session, gap: 3 s, across: true, where: v > 0, aggregates: {n: count(*)}}
+"""
+)
+
 
 def rows_of(made: Made, name: str) -> list[dict[str, Any]]:
     return table(made[1].warehouse, made[0].spec, name)
@@ -157,6 +166,25 @@ def test_each_record_is_explained_as_the_tables_of_windows_across_timelines_have
         assert_one_value_lets_a_late_event_in(made, answers)
     start = max(row["window_start"] for row in final["totals"]).isoformat()
     assert answered(made, "explain", "--window", "totals", "--start", start)["state"] == "closed"
+
+
+@pytest.mark.long
+def test_under_drop_the_least_patience_counts_what_it_lets_into_the_session_as_well(tmp_path: Path) -> None:
+    """Two seconds of patience accept the record at 14, which is dropped today, and which the one at 11 meets."""
+    made = written(tmp_path, "sites", LATE_TIMELINE)
+    lines = [
+        {"at": f"2026-01-01T12:00:{at}Z", "got": f"2026-01-01T12:01:{place:02}Z", "k": k, "v": 1}
+        for place, (k, at) in enumerate([("a", 16), ("a", 14), ("a", 18), ("b", 11)])
+    ]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "f.jsonl").write_text("\n".join(json.dumps(line) for line in lines) + "\n")
+    go(made)
+    said = answered(made, "explain", "--seq", "3")
+    assert (said["reason"], said["admitted_by"]) == ("window_closed", {"time.out_of_orderness": "2 seconds"})
+    settings = ("--set", "time.out_of_orderness=2 s", "--or", "--set", "time.out_of_orderness=1999999 us")
+    today, enough, less = (entry["dead_letters"] for entry in answered(made, "simulate", *settings))
+    assert today == less == {"out_of_order": 1, "window_closed": 1}
+    assert enough == {}
 
 
 def assert_one_value_lets_a_late_event_in(made: Made, answers: list[dict[str, Any]]) -> None:

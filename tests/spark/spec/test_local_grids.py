@@ -8,6 +8,9 @@ from pyspark.sql import SparkSession
 from tests.properties import fold
 from tidemark.timeops.grid import (
     close_time,
+    count_between,
+    ends_between,
+    ends_from,
     ends_of,
     instant_of_end,
     last_end_of,
@@ -37,6 +40,9 @@ SHAPES: dict[str, dict[str, str]] = {
     "weeks": {"size": "1 week", "week_start": "sunday"},
     "fortnights": {"size": "2 weeks", "origin": "2026-04-06"},
     "months": {"size": "1 month"},
+    "three_months": {"size": "1 quarter", "closed": "right"},
+    "fiscal": {"size": "1 year", "origin": "2024-04-06"},
+    "long": {"size": "18 months", "origin": "2009-11-28"},
     "hopping": {"kind": "hopping", "size": "1 hour", "hop": "30 minutes"},
     "hopping_days": {"kind": "hopping", "size": "7 days", "hop": "1 day"},
     "gapped": {"kind": "hopping", "size": "20 minutes", "hop": "1 hour"},
@@ -77,3 +83,19 @@ def test_windows_on_the_wall_clock_are_those_in_numbers(spark: SparkSession, zon
         ends = last_ends(np.array(us), window).tolist()
         closes = [None if end == np.iinfo(np.int64).min else end + window.closes_after_us for end in ends]
         assert found[f"{window.name}_last"] == closes, window.name
+
+
+def test_ends_of_months_and_years_between_two_instants_are_those_in_numbers(spark: SparkSession) -> None:
+    """Rows for windows without an event need each of them, and their number before that."""
+    after, limit = 1_200_000_000_000_000, 1_800_000_000_000_000
+    windows = [shape(name, "America/St_Johns") for name in ("months", "three_months", "fiscal", "long")]
+    columns = []
+    for window in windows:
+        columns.append(f"{ends_between(f'{after}L', f'{limit}L', window)} AS {window.name}")
+        columns.append(f"{count_between(f'{after}L', f'{limit}L', window)} AS {window.name}_count")
+    [found] = spark.range(1).selectExpr(*columns).collect()
+    for window in windows:
+        in_numbers = ends_from(after + 1, limit, window).tolist()
+        assert found[window.name] == in_numbers, window.name
+        assert found[f"{window.name}_count"] == len(in_numbers), window.name
+    assert [found[f"{window.name}_count"] for window in windows] == [228, 76, 19, 13]
