@@ -51,20 +51,18 @@ def _sides_that_close(join: JoinSpec) -> dict[str, int]:
 
 
 def _closing_of_log(log: JudgedLog, segment: WindowSegment, join: JoinSpec) -> pa.Table:
-    """Return when the events of a log close, perhaps with ones of its records that are refused: none looks for these.
-
-    A record that an operator has let in is an event of an earlier segment, with another time.
-    """
-    item = log.events_of(join.sources if join.is_interval else join.sources[:1])
-    item = item[~np.isin(log.rises.items.seq[item], segment.adjusted.admitted_seqs)]
-    timeline, t = log.rises.items.timeline[item], log.t[item]
+    """Return when the events of a log close; one that an operator has let in is an event of an earlier segment."""
+    adjusted, items = segment.adjusted, log.rises.items
+    sources = join.sources if join.is_interval else join.sources[:1]
+    item = log.accepted_of(sources, drops=adjusted.rules.time.out_of_order == "drop")
+    item = item[~np.isin(items.seq[item], adjusted.admitted_seqs)]
+    timeline, t = items.timeline[item], log.t[item]
     columns = {
         name: log.rises.reaching(timeline, t + past_us).watermark for name, past_us in _sides_that_close(join).items()
     }
     closes = np.any([watermark != NONE for watermark in columns.values()], axis=0)
-    of_events = pa.table(
-        {c.TIMELINE: log.names.take(pa.array(timeline[closes])), c.SEQ: log.rises.items.seq[item[closes]]}
-    )
+    names = log.names.take(pa.array(timeline[closes]))
+    of_events = pa.table({c.TIMELINE: names, c.SEQ: items.seq[item[closes]]})
     return _found(of_events, {name: watermark[closes] for name, watermark in columns.items()})
 
 

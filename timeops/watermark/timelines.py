@@ -118,10 +118,18 @@ class JudgedLog:
         t[late["item"]] = late["watermark"]
         return t
 
-    def events_of(self, sources: Sequence[str]) -> Array:
-        """Return the items with a time of some sources; of all sources where nothing tells them apart."""
+    def accepted_of(self, sources: Sequence[str], *, drops: bool) -> Array:
+        """Return the items of some sources that the rules accept; of all sources where nothing tells them apart.
+
+        Args:
+            sources: The names of the sources.
+            drops: Rule 3 drops what is out of order.
+        """
         items = self.rises.items
-        item: Array = np.flatnonzero(items.role >= JUDGED)
+        is_accepted = items.role >= JUDGED
+        if drops:
+            is_accepted[self.rises.findings.out_of_order["item"]] = False
+        item: Array = np.flatnonzero(is_accepted)
         if len(items.split):
             is_of_these = np.asarray(pc.is_in(self.splits["source"], value_set=pa.array(sources, pa.string())))
             item = item[is_of_these[items.split[item]]]
