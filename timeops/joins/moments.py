@@ -38,10 +38,10 @@ def with_closing(events: DataFrame, segment: WindowSegment, join: JoinSpec) -> D
     """
     sides, has_earlier = _sides_that_close(join), segment.earlier is not None
     of_logs = [_closing_of_log(log, segment, join) for log in segment.adjusted.watermarks.logs]
-    known = [_closing_of_earlier(events, segment, join)] if has_earlier or not of_logs else []
-    found = _beside(events, pa.concat_tables([*of_logs, *known]), segment)
+    of_earlier = [_closing_of_earlier(events, segment, join)] if has_earlier or not of_logs else []
+    with_sides = _beside(events, pa.concat_tables([*of_logs, *of_earlier]), segment)
     watermark = f"IF({IS_LEFT}, {', '.join(sides)})" if len(sides) > 1 else _LEFT_W
-    return found.withColumns({c.WATERMARK: F.expr(watermark), CLOSES_NOW: F.lit(True)}).drop(*sides)
+    return with_sides.withColumns({c.WATERMARK: F.expr(watermark), CLOSES_NOW: F.lit(True)}).drop(*sides)
 
 
 def _sides_that_close(join: JoinSpec) -> dict[str, int]:

@@ -256,9 +256,9 @@ class _Ascending:
         distinct = np.unique(numbers)
         return _Ascending(distinct, _keys(distinct, timeline, numbers))
 
-    def first(self, timeline: Array, wanted: Array) -> Array:
-        """Return the first places at which timelines come to wanted numbers; for none the end of the timeline."""
-        return np.searchsorted(self.keys, _keys(self.distinct, timeline, wanted))
+    def first(self, timeline: Array, numbers: Array) -> Array:
+        """Return the first places at which timelines come to some numbers; for none the end of the timeline."""
+        return np.searchsorted(self.keys, _keys(self.distinct, timeline, numbers))
 
 
 def _keys(distinct: Array, timeline: Array, numbers: Array) -> Array:

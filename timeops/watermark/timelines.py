@@ -119,7 +119,7 @@ class JudgedLog:
         return t
 
     def accepted_of(self, sources: Sequence[str], *, drops: bool) -> Array:
-        """Return the items of some sources that the rules accept; of all sources where nothing tells them apart.
+        """Return the items of some sources that the rules accept; of all sources if there are no splits.
 
         Args:
             sources: The names of the sources.
