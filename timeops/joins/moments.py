@@ -14,6 +14,7 @@ from tidemark.timeops.instants import NONE, Array, integers
 from tidemark.timeops.joins.sides import IS_LEFT
 from tidemark.timeops.narrow import beside, fetched
 from tidemark.timeops.spec import JoinSpec
+from tidemark.timeops.watermark.timelines import JudgedLog
 from tidemark.timeops.windows.membership import FRESH
 from tidemark.timeops.windows.segment import WindowSegment
 
@@ -26,13 +27,50 @@ CLOSES_NOW, CLOSE_W = "__tm_closes_now", "__tm_close_w"
 """BIGINT: 1 if no late partner can come any more, from an item of the segment on; the watermark just after it."""
 CAME_W = "__tm_came_w"
 """BIGINT: the watermark just after an event of the segment; null of an earlier one."""
+_LEFT_W, _RIGHT_W = "__tm_left_w", "__tm_right_w"
+"""BIGINT: the watermark just after the item that closes an event, if it is of the left side, or of the right one."""
 
 
 def with_closing(events: DataFrame, segment: WindowSegment, join: JoinSpec) -> DataFrame:
-    """Return events that close in the segment, with `_watermark` just after the item that closes them, CLOSES_NOW."""
-    narrow = _narrow(events, segment)
-    watermark = _reaching(segment, narrow, _times(narrow, join)[1])[0]
-    return _beside(events, _found(narrow, {c.WATERMARK: watermark}), segment).withColumn(CLOSES_NOW, F.lit(True))
+    """Return events that close in the segment, with `_watermark` just after the item that closes them, CLOSES_NOW.
+
+    The loop has the times of the segment's own events: only the ones of earlier segments are fetched.
+    """
+    sides, has_earlier = _sides_that_close(join), segment.earlier is not None
+    of_logs = [_closing_of_log(log, segment, join) for log in segment.adjusted.watermarks.logs]
+    of_earlier = [_closing_of_earlier(events, segment, join)] if has_earlier or not of_logs else []
+    with_sides = _beside(events, pa.concat_tables([*of_logs, *of_earlier]), segment)
+    watermark = f"IF({IS_LEFT}, {', '.join(sides)})" if len(sides) > 1 else _LEFT_W
+    return with_sides.withColumns({c.WATERMARK: F.expr(watermark), CLOSES_NOW: F.lit(True)}).drop(*sides)
+
+
+def _sides_that_close(join: JoinSpec) -> dict[str, int]:
+    """Return by column of a side how far the watermark is past an event when it closes; of an as-of join the left."""
+    of_left = {_LEFT_W: join.closes_after_us + 1}
+    return of_left | {_RIGHT_W: join.useful_for_us + 1} if join.is_interval else of_left
+
+
+def _closing_of_log(log: JudgedLog, segment: WindowSegment, join: JoinSpec) -> pa.Table:
+    """Return when the events of a log close; one that an operator has let in is an event of an earlier segment."""
+    adjusted, items = segment.adjusted, log.rises.items
+    sources = join.sources if join.is_interval else join.sources[:1]
+    item = log.accepted_of(sources, drops=adjusted.rules.time.out_of_order == "drop")
+    item = item[~np.isin(items.seq[item], adjusted.admitted_seqs)]
+    timeline, t = items.timeline[item], log.t[item]
+    columns = {
+        name: log.rises.reaching(timeline, t + past_us).watermark for name, past_us in _sides_that_close(join).items()
+    }
+    closes = np.any([watermark != NONE for watermark in columns.values()], axis=0)
+    names = log.names.take(pa.array(timeline[closes]))
+    of_events = pa.table({c.TIMELINE: names, c.SEQ: items.seq[item[closes]]})
+    return _found(of_events, {name: watermark[closes] for name, watermark in columns.items()})
+
+
+def _closing_of_earlier(events: DataFrame, segment: WindowSegment, join: JoinSpec) -> pa.Table:
+    narrow = _narrow(events.where(f"NOT {FRESH}"), segment)
+    t = integers(narrow[c.T_FINAL])
+    columns = {name: _reaching(segment, narrow, t + past_us)[0] for name, past_us in _sides_that_close(join).items()}
+    return _found(narrow, columns)
 
 
 def with_moments(events: DataFrame, segment: WindowSegment, join: JoinSpec) -> DataFrame:

@@ -85,15 +85,13 @@ class Rises:
         np.take(self.findings.rises, self._order, out=rows[:-1], mode="clip")
         return rows
 
-    # To `take` from a field of the rows would copy all of it each time.
+    @cached_property
+    def _by_item(self) -> "_Ascending":
+        return _Ascending.of(self._rows["timeline"][:-1], self._rows["item"][:-1])
 
     @cached_property
-    def _item(self) -> Array:
-        return np.ascontiguousarray(self._rows["item"])
-
-    @cached_property
-    def _watermark(self) -> Array:
-        return np.ascontiguousarray(self._rows["computed"])
+    def _by_watermark(self) -> "_Ascending":
+        return _Ascending.of(self._rows["timeline"][:-1], self._rows["computed"][:-1])
 
     @cached_property
     def _silences(self) -> Array:
@@ -153,7 +151,7 @@ class Rises:
             by_clock = self._by_arrival(self._clock_at(place))
         else:
             high = self._begins[timeline + 1]
-            row = _bisect(self._item.take, self._begins[timeline], high, place)
+            row = self._by_item.first(timeline, place)
             by_clock = np.where((row < high) & (rows["item"][row] == place), rows["by_clock"][row], NONE)
         return Watermark(
             np.maximum(computed.value, by_clock), np.where(by_clock > computed.value, NONE, computed.set_by)
@@ -180,7 +178,7 @@ class Rises:
         """Return the watermark as the rules compute it after an item; periods of emission show it later."""
         before = self.start.timelines[timeline]
         rows, low, high = self._rows, self._begins[timeline], self._begins[timeline + 1]
-        following = _bisect(self._item.take, low, high, place + 1)
+        following = self._by_item.first(timeline, place + 1)
         is_own, last = following > low, np.maximum(following - 1, 0)
         value = np.where(is_own, rows["computed"][last], before["computed"])
         set_by = np.where(is_own, rows["set_by"][last], before["computed_set_by"])
@@ -200,7 +198,7 @@ class Rises:
     def _computed_place(self, timeline: Array, wanted: Array) -> tuple[Array, Array]:
         """Return the first item at which the computed watermark reaches each value, and that watermark."""
         rows, high = self._rows, self._begins[timeline + 1]
-        row = _bisect(self._watermark.take, self._begins[timeline], high, wanted)
+        row = self._by_watermark.first(timeline, wanted)
         is_row = row < high
         before = self.computed(timeline, np.full(len(timeline), -1)).value
         place = np.where(is_row, rows["item"][row], len(self.clock))
@@ -235,6 +233,36 @@ class Rises:
     def _in_silence(self, row: Array, silent_us: Array) -> Array:
         """Return what the clock allows in the silence before a rise (M)."""
         return window_close_watermarks(self._rows["last_clock"][row], self._silences[row], silent_us, self.start)
+
+
+@dataclass(frozen=True)
+class _Ascending:
+    """Numbers that never fall within a timeline, in the order of the timelines.
+
+    Of one timeline, for millions of look-ups at once, NumPy's own search takes a third to a tenth of the time of
+    `_bisect`; of many as long. It knows one order only, so a timeline and the rank of a number become one key.
+
+    Attributes:
+        distinct: The numbers of all timelines, each once, in order.
+        keys: The key of each number.
+    """
+
+    distinct: Array
+    keys: Array
+
+    @staticmethod
+    def of(timeline: Array, numbers: Array) -> "_Ascending":
+        """Return numbers as they are searched."""
+        distinct = np.unique(numbers)
+        return _Ascending(distinct, _keys(distinct, timeline, numbers))
+
+    def first(self, timeline: Array, numbers: Array) -> Array:
+        """Return the first places at which timelines come to some numbers; for none the end of the timeline."""
+        return np.searchsorted(self.keys, _keys(self.distinct, timeline, numbers))
+
+
+def _keys(distinct: Array, timeline: Array, numbers: Array) -> Array:
+    return timeline.astype(np.int64) * (len(distinct) + 1) + np.searchsorted(distinct, numbers)
 
 
 def _bisect(values: Callable[[Array], Array], low: Array, high: Array, wanted: Array) -> Array:

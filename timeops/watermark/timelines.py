@@ -4,7 +4,7 @@ Here: what is stored of a timeline, the rules of a spec as the loop takes them, 
 here: the loop (fold.py), records with a payload (events/adjustment.py), where the table is stored (assets/state).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,6 +109,33 @@ class JudgedLog:
     adjusts: bool = False
 
     @property
+    def t(self) -> Array:
+        """The time of each item after rule 3; any number where there is none."""
+        late = self.rises.findings.out_of_order
+        if not (self.adjusts and len(late)):
+            return self.rises.items.t
+        t = self.rises.items.t.copy()
+        t[late["item"]] = late["watermark"]
+        return t
+
+    def accepted_of(self, sources: Sequence[str], *, drops: bool) -> Array:
+        """Return the items of some sources that the rules accept; of all sources if there are no splits.
+
+        Args:
+            sources: The names of the sources.
+            drops: Rule 3 drops what is out of order.
+        """
+        items = self.rises.items
+        is_accepted = items.role >= JUDGED
+        if drops:
+            is_accepted[self.rises.findings.out_of_order["item"]] = False
+        item: Array = np.flatnonzero(is_accepted)
+        if len(items.split):
+            is_of_these = np.asarray(pc.is_in(self.splits["source"], value_set=pa.array(sources, pa.string())))
+            item = item[is_of_these[items.split[item]]]
+        return item
+
+    @property
     def behind(self) -> pa.Table:
         """`_arrival_seq`, `watermark`, `set_by` of the items that are behind the watermark they find."""
         rows = self.rises.findings.out_of_order
@@ -117,14 +144,9 @@ class JudgedLog:
     @property
     def behind_across(self) -> pa.Table:
         """The same of the watermark across timelines; an item that rule 3 drops may be among them."""
-        items, late = self.rises.items, self.rises.findings.out_of_order
         if self.across is None:
             return self._behind(*[np.zeros(0, np.int64)] * 3)
-        t = items.t
-        if self.adjusts and len(late):
-            t = t.copy()
-            t[late["item"]] = late["watermark"]
-        item = np.flatnonzero(items.role >= JUDGED)
+        t, item = self.t, np.flatnonzero(self.rises.items.role >= JUDGED)
         met = self.rises.before(np.full(len(item), self.across), item)
         is_late = met.value > t[item]
         return self._behind(item[is_late], met.value[is_late], met.set_by[is_late])
