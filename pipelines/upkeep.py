@@ -18,7 +18,6 @@ from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable
 from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 from pydantic import Field
 
-from tidemark.assets.checks import expectations as checks_of_assets
 from tidemark.assets.day_partitions import show_days_first, show_days_held
 from tidemark.assets.rebuild.erasing import unfinished
 from tidemark.assets.rebuild.shadow import discard_left_over
@@ -247,9 +246,11 @@ def _forget_checks(file: SpecFile, instance: dg.DagsterInstance) -> None:
     if not isinstance(storage, SqlEventLogStorage):  # a storage of others has ways of its own
         return
     results, of_check = AssetCheckExecutionsTable, AssetCheckExecutionsTable.c
-    names = [key(file, name).to_string() for name in checks_of_assets(file.spec)]
-    is_ours, newest = of_check.asset_key.in_(names), sqlalchemy.func.max(of_check.id)
+    newest = sqlalchemy.func.max(of_check.id)
     with storage.index_connection() as connection:
+        texts = connection.execute(sqlalchemy.select(of_check.asset_key).distinct()).scalars()
+        asset_keys = {text: dg.AssetKey.from_db_string(text) for text in texts}
+        is_ours = of_check.asset_key.in_([text for text, asset in asset_keys.items() if asset and _has(file, asset)])
         kept = sqlalchemy.select(newest).where(is_ours)
         kept = kept.group_by(of_check.asset_key, of_check.check_name, of_check.partition)
         kept_ids = {number for (number,) in connection.execute(kept)}
@@ -274,7 +275,11 @@ def is_run_of(file: SpecFile, run: dg.DagsterRun) -> bool:
     chosen = [*(run.asset_selection or ()), *checks]
     if not chosen:
         return run.job_name != BY_HAND
-    return all(asset.path[0] == file.spec.name or (*asset.path,) in file.asset_keys.values() for asset in chosen)
+    return all(_has(file, asset) for asset in chosen)
+
+
+def _has(file: SpecFile, asset: dg.AssetKey) -> bool:
+    return asset.path[0] == file.spec.name or (*asset.path,) in file.asset_keys.values()
 
 
 def forget_run(instance: dg.DagsterInstance, run_id: str, home: Path) -> None:
