@@ -14,7 +14,7 @@ from typing import Any
 import dagster as dg
 
 from tidemark.assets.day_partitions import days_of
-from tidemark.assets.day_versions import versions_of
+from tidemark.assets.day_versions import UPSTREAM_OF_DAYS, versions_of
 from tidemark.assets.runs import key
 from tidemark.assets.table_columns import Column, columns_of_tables
 from tidemark.assets.upstream import Upstream, upstream_of
@@ -352,8 +352,7 @@ def _window(file: SpecFile, window: WindowSpec) -> dg.AssetSpec:
         "from the arrival log.",
         # A window may take results of other days than the one on which it starts.
         deps=[
-            key(file, "window_results"),
-            key(file, tables.BATCHES),  # days are computed once the batch of the same run or backfill is committed
+            *(key(file, stage) for stage in UPSTREAM_OF_DAYS),
             *(dg.AssetDep(each, partition_mapping=dg.AllPartitionMapping()) for each in inputs),
         ],
         kinds={"pyspark", "delta"},

@@ -37,6 +37,11 @@ _UNKNOWN = "unknown"
 Tags = Mapping[str, str]
 
 
+UPSTREAM_OF_DAYS = ("window_results", tables.BATCHES)
+"""The stages upstream of the days of all windows: days are computed once the batch of the same run, or backfill, is
+committed."""
+
+
 @dataclass
 class _Rows:
     """The rows of a day: the sum of their hashes, how many they are, and the oldest batch that wrote one."""
@@ -67,10 +72,10 @@ def _versions_of(text: str, time_zone: str) -> CodeVersions:
 def stage_version(spec: Spec, name: str, plan: Plan) -> str:
     """Return the data version of what a batch wrote of a stage: each batch writes something else.
 
-    Only `window_results`, through which days are downstream of events, keeps its version while the rules of time do:
-    a run reports each day that it changed, and no other day is stale because of it.
+    Only the stages upstream of days keep their version while the rules of time do: a run reports each day
+    that it changed, and no other day is stale because of it.
     """
-    return versions_of(spec).time if name == "window_results" else str(plan.batch_id)
+    return versions_of(spec).time if name in UPSTREAM_OF_DAYS else str(plan.batch_id)
 
 
 def data_version(version: str) -> Tags:
@@ -84,7 +89,7 @@ def day_tags(workspace: Workspace, window: WindowSpec, days: Iterable[str]) -> M
     by_day = _rows_of(workspace, table, sorted({*filter(is_plain_day, days)}))
     by_fingerprint = _recorded(workspace, window)
     is_of_one = len({*by_fingerprint.values()}) == 1
-    inputs = {key(workspace.file, "window_results"): versions_of(workspace.spec).time}
+    inputs = {key(workspace.file, stage): versions_of(workspace.spec).time for stage in UPSTREAM_OF_DAYS}
     if window.input is not None:
         versions = versions_of(workspace.spec)
         of_input = {**versions.windows, **versions.joins}[window.input]
