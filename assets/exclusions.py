@@ -214,7 +214,7 @@ def as_it_is(workspace: Workspace, changes: Excluded, first_seq: int, end_seq: i
 
 def _stored(workspace: Workspace, first_seq: int, end_seq: int) -> DataFrame:
     """Return records as they were read, from one number on and before another; files without any are not opened."""
-    ensure_in_log(workspace, first_seq)
+    ensure_in_log(workspace, first_seq, end_seq)
     return _as_of_now(workspace, workspace.read_base(tables.RAW_EVENTS, filters=_part(first_seq, end_seq)))
 
 
@@ -254,7 +254,7 @@ def some_records(workspace: Workspace, first_seq: int, end_seq: int, seqs: Numbe
     out = excluded(workspace)
     if out.is_taken(first_seq, end_seq):
         return None
-    ensure_in_log(workspace, first_seq)
+    ensure_in_log(workspace, first_seq, end_seq)
     lake, table, wanted = workspace.lake, tables.RAW_EVENTS, np.sort(seqs)
     version = workspace.base_of(table)
     schema: pa.Schema = lake.dataset(table, version).schema
@@ -369,7 +369,7 @@ def arrivals_of(workspace: Workspace, first_seq: int, end_seq: int, *more: str) 
 
 
 def _pieces(workspace: Workspace, first_seq: int, end_seq: int, *more: str) -> Iterator[pa.RecordBatch]:
-    ensure_in_log(workspace, first_seq)
+    ensure_in_log(workspace, first_seq, end_seq)
     version = workspace.base_of(tables.RAW_EVENTS)
     return pieces(workspace.lake, tables.RAW_EVENTS, version, [c.SEQ, c.ARRIVAL, *more], _part(first_seq, end_seq))
 

@@ -148,14 +148,14 @@ def may_have_gone_records(workspace: Workspace, start_us: int) -> bool:
     return removed_log is not None and start_us <= removed_log.last_us
 
 
-def ensure_in_log(workspace: Workspace, first_seq: int) -> None:
-    """Check that the log has all records from one on: nothing may be computed from a part of what it needs.
+def ensure_in_log(workspace: Workspace, first_seq: int, end_seq: int) -> None:
+    """Check that the log has all records from one on and before another: nothing is computed from a part of them.
 
     Raises:
         SpecError: `retention` has removed some of them.
     """
     begin_seq = log_begins_at(workspace)
-    if first_seq < begin_seq:
+    if first_seq < min(begin_seq, end_seq):
         raise _gone(workspace, f"this needs its records from {first_seq:,} on", f"something from {begin_seq:,} on")
 
 

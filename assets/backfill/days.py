@@ -164,7 +164,7 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
     start, end = (us_of(instant) for _, _, instant in days)
     part = range_of_windows(workspace, window, start, end)
     # The events of a part begin with what was let in: each was judged before the log.
-    ensure_in_log(workspace, min([part.first_seq, *admitted(workspace).seqs[:1].tolist()]))
+    ensure_in_log(workspace, min([part.first_seq, *admitted(workspace).seqs[:1].tolist()]), part.end_seq)
     batch_input = {"window": window.name, "days": [first.isoformat(), last.isoformat()], **zone_data(workspace)}
     plan = begin(workspace, run_id, "backfill", batch_input, after=done, seqs=(part.first_seq, part.end_seq))
     table = tables.window_table(window.name)

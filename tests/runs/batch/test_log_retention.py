@@ -11,7 +11,9 @@ from pyspark.sql import SparkSession
 
 from tests.runs.batch.test_retention import START, audited, land, maintained, pipeline, refused, rows
 from tests.runs.running import Made, asked, rebuild, workspace_of, written
+from tidemark.assets.exclusions import arrivals_of
 from tidemark.resources.batches.plans import Counts
+from tidemark.timeops.errors import SpecError
 
 DAYS = 6
 RUNS = ((0, 1), (2, 3), (4, 5))
@@ -135,6 +137,9 @@ def test_whoever_needs_a_record_that_is_gone_is_told_so_and_nothing_changes(both
     assert "may hold records that `retention` has removed" in said
     assert f"two numbers from {FIRST} to" in refused(short, "capture", "--seq", "50..69")
     assert asked(short, "capture", "--seq", "100..105").exit_code == 0
+    assert len(arrivals_of(workspace_of(short), 0, 0)) == 0, "no record is none that is gone"
+    with pytest.raises(SpecError, match="this needs its records from 59 on"):
+        arrivals_of(workspace_of(short), FIRST - 1, FIRST + 1)
     assert asked(short, "plan", "--set", "time.out_of_orderness=9s").exit_code == 0, "it says what a run would do"
     assert {table: rows(short, table) for table in workspace_of(short).tables} == before
     assert audited(short) == []
