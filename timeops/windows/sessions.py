@@ -561,10 +561,10 @@ class Sessions:
         more += [f"{gap_us(Columns.of(taking), window)} AS {_GAP}"] if window.gap_by is not None else []
         named = dict.fromkeys([*keys, c.T_FINAL, FRESH, *timeline])
         narrow = taking.selectExpr(*named, *more, *_flat(taking, by_group))
-        if window.input is not None:  # of results of one time the longest gap counts
-            others = [F.col(quoted(name)) for name in narrow.columns if name != _GAP]
+        if window.input is not None:  # results of one time are one, also of two segments; the longest gap counts
+            others = [F.col(quoted(name)) for name in narrow.columns if name not in (_GAP, FRESH)]
             longest = [F.max(_GAP).alias(_GAP)] if window.gap_by is not None else []
-            narrow = narrow.groupBy(*others).agg(*longest) if longest else narrow.distinct()
+            narrow = narrow.groupBy(*others).agg(F.bool_and(FRESH).alias(FRESH), *longest)
         if segment.flushed_windows is not None:
             flat = _flat(segment.flushed_windows, by_group)
             ends = (f"{START} AS {c.T_FINAL}", f"{END} AS {c.W_BEFORE}")

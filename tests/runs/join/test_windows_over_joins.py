@@ -100,6 +100,30 @@ def test_windows_over_joins_are_sums_of_their_rows_in_batches_in_days_and_in_a_r
     assert "goes over the rows of a join" in reopened.output
 
 
+PAIRS = """\
+name: pairing
+sources:
+  - {name: asks, kind: files, path: asks/*.jsonl, format: json, settle: 0 s, schema: "at TIMESTAMP"}
+  - {name: bids, kind: files, path: bids/*.jsonl, format: json, settle: 0 s, schema: "at TIMESTAMP"}
+time: {timestamp_by: at, out_of_orderness: 1 minute}
+joins:
+  - {name: near, kind: interval, left: {source: asks}, right: {source: bids}, before: 5 s, after: 5 s}
+windows:
+  - {name: visits, kind: session, gap: 4 s, from: near, allowed_lateness: 5 s, aggregates: {n: count(*)}}
+"""
+
+
+def test_rows_of_one_time_from_two_batches_are_each_once_in_a_session(spark: SparkSession, tmp_path: Path) -> None:
+    made = written(tmp_path, "pairing", PAIRS)
+    for name in ("asks", "bids"):
+        (tmp_path / name).mkdir()
+    for number, (name, second) in enumerate([("asks", 10), ("bids", 8), ("bids", 11)]):
+        (tmp_path / name / f"{number}.jsonl").write_text(f'{{"at": "2026-01-01T00:00:{second:02}Z"}}\n')
+        go(made, options=FLUSH if number == 2 else RunOptions())
+    assert sorted(row["_right_seq"] for row in committed(made, "joins/near")) == [1, 2]
+    assert [row["n"] for row in committed(made, "windows/visits")] == [2]
+
+
 def assert_sums_of_rows(made: Made, *, window: str, lateness: timedelta | None = None) -> None:
     """Compare a window with the final rows of its join; with a lateness only the windows that have closed."""
     warehouse, spec = made[1].warehouse, made[0].spec
