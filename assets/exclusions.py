@@ -35,7 +35,7 @@ from tidemark.assets.log_control import (
     TICK,
     recorded,
 )
-from tidemark.assets.retention import ensure_in_log, gone_of
+from tidemark.assets.retention import ensure_in_log, removed_log
 from tidemark.assets.schemas import as_declared, payload_of
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import FIRST_CLOCK, LAST_ARRIVAL, LOG_CLOCK
@@ -317,9 +317,9 @@ def clock_before(workspace: Workspace, seq: int, out: Excluded) -> int | None:
     """Return the clock of the log before a record, microseconds; None before the first record with an arrival."""
     ticks = recorded(workspace.log_of or workspace, TICK)
     clocks_us = [us_of(item["clock"]) for item in ticks if item["_after_seq"] < seq]
-    removed_log = gone_of(workspace.log_of or workspace).get(tables.RAW_EVENTS)
-    clocks_us += [] if removed_log is None else [removed_log.clock_us]
-    for piece in _pieces(workspace, 0 if removed_log is None else removed_log.before_seq, seq):
+    removed = removed_log(workspace)
+    clocks_us += [] if removed is None else [removed.clock_us]
+    for piece in _pieces(workspace, 0 if removed is None else removed.before_seq, seq):
         arrivals = _that_count(piece, out)[1]
         clocks_us += [int(arrivals.max())] if len(arrivals) else []
     return max((us for us in clocks_us if us != NONE), default=None)

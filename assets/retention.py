@@ -137,15 +137,21 @@ def before_seq_of(workspace: Workspace, table: str) -> int:
     return 0 if gone is None else gone.before_seq
 
 
+def removed_log(workspace: Workspace) -> Gone | None:
+    """Return what is gone of the log that a pipeline judges; None if it has its first record."""
+    return gone_of(workspace.log_of or workspace).get(tables.RAW_EVENTS)
+
+
 def log_begins_at(workspace: Workspace) -> int:
     """Return the first record that is in the log."""
-    return before_seq_of(workspace.log_of or workspace, tables.RAW_EVENTS)
+    removed = removed_log(workspace)
+    return 0 if removed is None else removed.before_seq
 
 
-def may_have_gone_records(workspace: Workspace, start_us: int) -> bool:
-    """Return whether a window that starts at an instant, microseconds, may hold records that have left the log."""
-    removed_log = gone_of(workspace).get(tables.RAW_EVENTS)
-    return removed_log is not None and start_us <= removed_log.last_us
+def records_gone_until(workspace: Workspace) -> int:
+    """Return the instant up to which records of the log may be gone, microseconds; MIN_US where none is."""
+    removed = removed_log(workspace)
+    return MIN_US if removed is None else removed.last_us
 
 
 def ensure_in_log(workspace: Workspace, first_seq: int, end_seq: int) -> None:
@@ -154,9 +160,10 @@ def ensure_in_log(workspace: Workspace, first_seq: int, end_seq: int) -> None:
     Raises:
         SpecError: `retention` has removed some of them.
     """
-    begin_seq = log_begins_at(workspace)
-    if first_seq < min(begin_seq, end_seq):
-        raise _gone(workspace, f"this needs its records from {first_seq:,} on", f"something from {begin_seq:,} on")
+    removed = removed_log(workspace)
+    if removed is not None and first_seq < min(removed.before_seq, end_seq):
+        needed = f"this needs its records from {first_seq:,} on"
+        raise _gone(workspace, removed, needed, f"something from {removed.before_seq:,} on")
 
 
 def ensure_whole_log(workspace: Workspace, what: str) -> None:
@@ -165,15 +172,15 @@ def ensure_whole_log(workspace: Workspace, what: str) -> None:
     Raises:
         SpecError: `retention` has removed it.
     """
-    if log_begins_at(workspace):
-        raise _gone(workspace, f"{what} begins with the first one", "a log that has its first record")
+    removed = removed_log(workspace)
+    if removed is not None:
+        raise _gone(workspace, removed, f"{what} begins with the first one", "a log that has its first record")
 
 
-def _gone(workspace: Workspace, needed: str, expected: str) -> SpecError:
-    removed_log = gone_of(workspace.log_of or workspace)[tables.RAW_EVENTS]
+def _gone(workspace: Workspace, removed: Gone, needed: str, expected: str) -> SpecError:
     return SpecError(
-        f"`retention` has removed the records of {workspace.spec.name} before {removed_log.before_seq:,}, which "
-        f"arrived before {removed_log.first_day}, and {needed}",
+        f"`retention` has removed the records of {workspace.spec.name} before {removed.before_seq:,}, which arrived "
+        f"before {removed.first_day}, and {needed}",
         expected=expected,
         remedy="the tables stay as they are, and runs continue; a pipeline under another name can read the input "
         "again where that is still there",

@@ -12,7 +12,7 @@ import numpy as np
 
 from tidemark.assets.questions.contents import Contents, instants_of, sessions_of
 from tidemark.assets.questions.words import instant_text
-from tidemark.assets.retention import may_have_gone_records
+from tidemark.assets.retention import records_gone_until
 from tidemark.timeops.grid import spans_at
 from tidemark.timeops.instants import NONE
 from tidemark.timeops.log_times import Item
@@ -97,7 +97,7 @@ class WindowsOfRecord:
         is_left_out = window.name in self.contents.filtered_by(self.seq) or (
             letter is not None and letter["reason"] == Reason.BAD_EXPRESSION
         )
-        if window.is_linked and may_have_gone_records(self.contents.workspace, self.us - window.reach_us):
+        if window.is_linked and self.us - window.reach_us <= records_gone_until(self.contents.workspace):
             return [RecordWindow(window.name, None, None, "removed")]
         found = [self._one(window, span) for span in self._spans(window, letter, is_taken=not is_left_out)]
         if is_left_out:

@@ -17,7 +17,7 @@ from tidemark.assets.questions.contents import Contents, Events, Group, as_text,
 from tidemark.assets.questions.times import PipelineLog
 from tidemark.assets.questions.window_story import story_of
 from tidemark.assets.questions.words import instant_text
-from tidemark.assets.retention import before_seq_of, gone_of, may_have_gone_records, results_gone_until
+from tidemark.assets.retention import before_seq_of, records_gone_until, results_gone_until
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import python_rows
 from tidemark.resources.delta.versions import Filters
@@ -263,8 +263,8 @@ class WindowQuestion:
 
     def _ensure_whole(self) -> None:
         linked_us = self.window.reach_us if self.window.is_linked else 0
-        if may_have_gone_records(self.workspace, self.start_us - linked_us):
-            gone_us = gone_of(self.workspace)[tables.RAW_EVENTS].last_us
+        gone_us = records_gone_until(self.workspace)
+        if self.start_us - linked_us <= gone_us:
             raise SpecError(
                 f"{self.name} from {Instant(self.start_us)} may hold records that `retention` has removed from the "
                 f"log: they have times up to {Instant(gone_us)}.",

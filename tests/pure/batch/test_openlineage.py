@@ -218,14 +218,20 @@ joins:
 )
 
 
-def test_tables_on_the_right_of_joins_are_inputs_in_the_version_that_the_batch_has(
-    shop: Workspace, receiver: Receiver
-) -> None:
+def with_joins(shop: Workspace) -> Workspace:
+    """Return the pipeline with joins, whose tables are there."""
     path = Path(shop.file.path)
     path.write_text(JOINED, encoding="utf-8")
     joined = replace(shop, file=read_spec(path))
     for join in joined.spec.joins:
         joined.lake.create(tables.join_table(join.name), _COLUMNS)
+    return joined
+
+
+def test_tables_on_the_right_of_joins_are_inputs_in_the_version_that_the_batch_has(
+    shop: Workspace, receiver: Receiver
+) -> None:
+    joined, path = with_joins(shop), Path(shop.file.path)
     run_batch(joined, given={"tables": {"with_rate": "5e1f", "with_owner": "7"}})
     complete = receiver.wait_for(2)[1]
     raw, rates, owners = complete["inputs"]
@@ -261,12 +267,7 @@ def test_tables_on_the_right_of_joins_are_inputs_in_the_version_that_the_batch_h
 def test_other_batches_have_these_tables_as_inputs_where_they_write_the_joins(
     shop: Workspace, receiver: Receiver, kind: Kind, given: Mapping[str, Any], are_read: bool
 ) -> None:
-    path = Path(shop.file.path)
-    path.write_text(JOINED, encoding="utf-8")
-    joined = replace(shop, file=read_spec(path))
-    for join in joined.spec.joins:
-        joined.lake.create(tables.join_table(join.name), _COLUMNS)
-    run_batch(joined, kind, given)
+    run_batch(with_joins(shop), kind, given)
     names = [one["name"].rpartition("/")[2] for one in receiver.wait_for(2)[1]["inputs"]]
     assert names == ["raw_events", *(["rates.csv", "owners"] if are_read else [])]
 

@@ -9,15 +9,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.runs.batch.test_retention import START, audited, land, maintained, pipeline, refused, rows
+from tests.runs.batch.test_retention import START, audited, land, maintained, pipeline, refused, rows, run_by_run
 from tests.runs.running import Made, asked, rebuild, workspace_of, written
 from tidemark.assets.exclusions import arrivals_of
 from tidemark.resources.batches.plans import Counts
 from tidemark.timeops.errors import SpecError
 
 DAYS = 6
-RUNS = ((0, 1), (2, 3), (4, 5))
-"""The days that each run reads."""
 KEPT_FROM = START.replace(day=START.day + DAYS - 1 - 2)
 FIRST = 60
 """The first record of the batch that reaches into that day."""
@@ -47,13 +45,7 @@ def pair_of(base: Path, replaced: Replaced, retention: str = RETENTION) -> tuple
             text = text.replace(old, new)
         made.append(written(base / name, name, text))
     short, whole = made
-    for days in RUNS:
-        for day in days:
-            land(base, day)
-        for each in (short, whole):
-            ran = asked(each, "run")
-            assert ran.exit_code == 0, ran.output
-        maintained(short)
+    assert [*run_by_run(base, short, whole)][-1] == DAYS - 1
     return short, whole
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -107,6 +108,14 @@ def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple
     """Return a pipeline with `retention` that was run and maintained every two days, and the same one without."""
     base = tmp_path_factory.mktemp("retention")
     short, whole = pipeline(base, "short", RETENTION), pipeline(base, "whole")
+    for day in run_by_run(base, short, whole):
+        for table in TABLES:
+            assert rows(short, table) == kept_of(whole, table, day), (day, table)
+    return short, whole
+
+
+def run_by_run(base: Path, short: Made, whole: Made) -> Iterator[int]:
+    """Run two pipelines every two days, and maintain the short one; yield the last day of each run."""
     for days in RUNS:
         for day in days:
             land(base, day)
@@ -114,9 +123,7 @@ def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple
             ran = asked(made, "run")
             assert ran.exit_code == 0, ran.output
         maintained(short)
-        for table in TABLES:
-            assert rows(short, table) == kept_of(whole, table, days[-1]), (days, table)
-    return short, whole
+        yield days[-1]
 
 
 def test_run_by_run_all_that_is_kept_is_as_without_retention_and_no_state_differs(both: tuple[Made, Made]) -> None:
