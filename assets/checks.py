@@ -10,6 +10,7 @@ that it reads.
 from collections import Counter
 from collections.abc import Mapping
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -19,7 +20,8 @@ from tidemark.assets.batch import Batch
 from tidemark.assets.exclusions import excluded
 from tidemark.assets.joins import OF_JOINS, count_join
 from tidemark.assets.losses.of_batch import BatchLosses
-from tidemark.assets.recount.records import RELEASE_COLUMNS, is_in_order, recount_of_batch, recounted
+from tidemark.assets.recount.records import recount_of_batch, recounted
+from tidemark.assets.recount.sequences import RELEASE_COLUMNS, are_in_order
 from tidemark.assets.recount.window_checks import (
     DENSE_REVISIONS,
     HAVING,
@@ -170,18 +172,20 @@ def _count_releases(batch: Batch) -> list[Counted]:
 
 
 def _are_released_in_order(batch: Batch) -> bool:
-    """Return whether one pass without Spark shows that all is well; otherwise a query finds what is wrong.
-
-    The state of several timelines, and all else that is kept by timeline, is in tables that this pass does not read.
-    """
-    workspace, lake = batch.workspace, batch.workspace.lake
-    if workspace.spec.keeps_timelines:
-        return False
-    after, of_batch = workspace.progress.position_after(batch.plan.batch_id), [(c.BATCH, "=", batch.plan.batch_id)]
-    reached_us = c.MIN_US if after.watermark_us is None else after.watermark_us
-    ordered = tables.ORDERED_EVENTS
-    rows = pieces(lake, ordered, lake.version(ordered), RELEASE_COLUMNS, of_batch)
-    return is_in_order(rows, start=batch.before.released, limit_us=_NEVER_US if after.final else reached_us)
+    """Return whether one pass without Spark shows that all is well; otherwise a query finds what is wrong."""
+    lake, plan, ordered = batch.workspace.lake, batch.plan, tables.ORDERED_EVENTS
+    after, of_batch = batch.workspace.progress.position_after(plan.batch_id), [(c.BATCH, "=", plan.batch_id)]
+    if batch.workspace.spec.keeps_timelines:
+        table, columns = tables.TIMELINES, [c.TIMELINE, "watermark"]
+        pieces_after = pieces(lake, table, lake.version(table), columns, of_batch)
+        moved = pa.Table.from_batches(pieces_after, pa.schema([(columns[0], pa.string()), (columns[1], pa.int64())]))
+    else:
+        moved = one_timeline(after)
+    names, limits = moved[c.TIMELINE], pc.fill_null(moved["watermark"], c.MIN_US).to_pylist()
+    limits_us = {name: _NEVER_US if after.final else us for name, us in zip(names.to_pylist(), limits, strict=True)}
+    before = batch.timelines.filter(pc.is_in(batch.timelines[c.TIMELINE], value_set=names))
+    starts = dict(zip(before[c.TIMELINE].to_pylist(), pc.fill_null(before[RELEASED], 0).to_pylist(), strict=True))
+    return are_in_order(pieces(lake, ordered, lake.version(ordered), RELEASE_COLUMNS, of_batch), starts, limits_us)
 
 
 def _releases(batch: Batch) -> DataFrame:

@@ -5,11 +5,12 @@ the job. Not here: a table (resources/delta/files.py), old rows (assets/removal.
 (commands/operating.py).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import TypeVar
 from uuid import uuid4
 
 import dagster as dg
@@ -42,6 +43,7 @@ BY_HAND = "__ASSET_JOB"
 _BY_TIME = (tables.HELD_EVENTS, *tables.BY_TIME)
 ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 _AT_ONCE = 200
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -148,8 +150,7 @@ def ensure_may_keep_up(workspace: Workspace, retain: timedelta) -> None:
 
 
 def keep_up(workspace: Workspace, retain: timedelta) -> tuple[Kept, ...]:
-    """Do the part of `maintain` that looks after tables; errors as of `ensure_may_keep_up`."""
-    ensure_may_keep_up(workspace, retain)
+    """Do the part of `maintain` that looks after tables, where `ensure_may_keep_up` allows it."""
     if not workspace.exists:
         return ()
     discard_left_over(workspace)
@@ -259,14 +260,17 @@ def _forget_checks(file: SpecFile, instance: dg.DagsterInstance) -> None:
     for number, run_id in rows:
         if run_id and number not in kept_ids:
             by_run.setdefault(run_id, []).append(number)
-    run_ids = [*by_run]
-    for at in range(0, len(run_ids), _AT_ONCE):
-        some = run_ids[at : at + _AT_ONCE]
-        there = {*instance.get_run_ids(dg.RunsFilter(run_ids=some))}
-        numbers = [number for run_id in some if run_id not in there for number in by_run[run_id]]
-        for start in range(0, len(numbers), _AT_ONCE):
+    for run_ids in _in_parts([*by_run]):
+        there = {*instance.get_run_ids(dg.RunsFilter(run_ids=run_ids))}
+        for numbers in _in_parts([number for run_id in run_ids if run_id not in there for number in by_run[run_id]]):
             with storage.index_connection() as connection:
-                connection.execute(results.delete().where(of_check.id.in_(numbers[start : start + _AT_ONCE])))
+                connection.execute(results.delete().where(of_check.id.in_(numbers)))
+
+
+def _in_parts(values: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    """Yield some values at a time, no more than a query of Dagster may name."""
+    for at in range(0, len(values), _AT_ONCE):
+        yield values[at : at + _AT_ONCE]
 
 
 def is_run_of(file: SpecFile, run: dg.DagsterRun) -> bool:
@@ -303,9 +307,8 @@ def _newest(file: SpecFile, instance: dg.DagsterInstance) -> set[str]:
             stays.add(event.run_id)
     for window in file.spec.windows:
         asset = key(file, f"windows/{window.name}")
-        numbers = sorted(instance.get_latest_storage_id_by_partition(asset, kind).values())
-        for at in range(0, len(numbers), _AT_ONCE):
-            some = numbers[at : at + _AT_ONCE]
-            result = instance.fetch_materializations(dg.AssetRecordsFilter(asset, storage_ids=some), limit=_AT_ONCE)
+        for numbers in _in_parts(sorted(instance.get_latest_storage_id_by_partition(asset, kind).values())):
+            newest = dg.AssetRecordsFilter(asset, storage_ids=numbers)
+            result = instance.fetch_materializations(newest, limit=len(numbers))
             stays |= {record.run_id for record in result.records}
     return stays

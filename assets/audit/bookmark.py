@@ -1,6 +1,7 @@
 """The place that a stopped audit has reached: the next one continues there.
 
-Here: what is kept, where, and until when it holds. Not here: judging and recomputing (verdicts.py, windows.py).
+Here: what is kept, where, and until when it holds. Not here: judging (verdicts.py), recomputing results (joins.py,
+windows.py).
 
 Only the long parts are continued, judging the log again and recomputing results. Both only grow: what was compared
 stays compared, whatever later batches add. Files and counts are looked at each time.
@@ -37,7 +38,7 @@ class Bookmark:
         judged: The last batch whose records were judged again; -1 before the first.
         timelines: The second opinion's watermarks after that batch.
         faults: What was wrong up to there, by the fields of the comparison in verdicts.py.
-        windows: By window, the start up to which its results were recomputed, microseconds.
+        windows: By window or join, the time up to which its results were recomputed, microseconds.
         findings: What was wrong with these results.
     """
 

@@ -9,10 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tidemark.assets.audit.findings import Finding, some, wrong_rows
-from tidemark.assets.audit.sequences import Faults, Numbers, Sequences
+from tidemark.assets.recount.sequences import RELEASE_COLUMNS, Faults, Numbers, Releases, Sequences
 from tidemark.assets.retention import log_begins_at
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import (
@@ -28,10 +27,8 @@ from tidemark.resources.batches.position import plan_end, records_in
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.instants import integers
+from tidemark.timeops.instants import NONE, integers
 from tidemark.timeops.printable import plural
-
-_LEAST = np.iinfo(np.int64).min
 
 
 def audit_log(workspace: Workspace) -> Iterator[Finding]:
@@ -42,7 +39,7 @@ def audit_log(workspace: Workspace) -> Iterator[Finding]:
     version = workspace.base_of(tables.RAW_EVENTS)
     for piece in pieces(workspace.lake, tables.RAW_EVENTS, version, [c.SEQ, c.ARRIVAL, c.CLOCK, c.BATCH]):
         log.add(piece)
-    faults = log.numbers.faults({0: workspace.progress.log_end()}, log_begins_at(workspace))
+    faults = log.numbers.faults({0: workspace.progress.log_end()}, {0: log_begins_at(workspace)})
     yield from _said(workspace, tables.RAW_EVENTS, faults, "record")
     if faults.misplaced:
         what = f"the clock of record {some(_numbers(faults.misplaced))} is before the clock of an earlier record"
@@ -71,7 +68,7 @@ class _Log:
         self._firsts = np.array([read.plan.first_seq for read in self._reads], np.int64)
         self._batches = np.array([read.batch_id for read in self._reads], np.int64)
         self._before = np.array(
-            [_LEAST if (us := before_us[number]) is None else us for number in self._batches], np.int64
+            [NONE if (us := before_us[number]) is None else us for number in self._batches], np.int64
         )
 
     def add(self, piece: pa.RecordBatch) -> None:
@@ -79,7 +76,7 @@ class _Log:
         seqs = piece[c.SEQ].to_numpy()
         if not len(seqs):
             return
-        clock, arrival = (_us(piece[name]) for name in (c.CLOCK, c.ARRIVAL))
+        clock, arrival = (integers(piece[name]) for name in (c.CLOCK, c.ARRIVAL))
         self.numbers.add(np.zeros(len(seqs), np.int64), seqs, (clock, seqs))
         place = np.searchsorted(self._firsts, seqs, "right") - 1
         is_other = (place < 0) | (self._batches[place] != piece[c.BATCH].to_numpy())
@@ -94,7 +91,7 @@ class _Log:
         """Compare each clock with the one before it, where that is here, and with the record's own arrival."""
         is_first = self._firsts[place] == seqs
         is_next = np.append(False, (np.diff(seqs) == 1) & (np.diff(place) == 0))
-        before = np.where(is_first, self._before[place], np.append(_LEAST, clock[:-1]))
+        before = np.where(is_first, self._before[place], np.append(NONE, clock[:-1]))
         is_off = (arrival > clock) | ((is_first | is_next) & (np.maximum(before, arrival) != clock))
         self.off_clock += seqs[is_off].tolist()
 
@@ -103,7 +100,7 @@ class _Log:
         for number in np.unique(place[place >= 0]).tolist():
             read = self._reads[number]
             at = np.flatnonzero(seqs == plan_end(read.plan) - 1)
-            if len(at) and clock[at[0]] != read.counts.get(LOG_CLOCK, _LEAST):
+            if len(at) and clock[at[0]] != read.counts.get(LOG_CLOCK, NONE):
                 self.other_clock.append(read)
 
 
@@ -121,10 +118,6 @@ def clocks_before(workspace: Workspace) -> Mapping[int, int | None]:
         elif commit.plan.kind == "rebuild" and (clocks := RebuildInput.of(commit.plan).clocks) is not None:
             record_us = clocks.get(LOG_CLOCK)  # records that had moved the clock were excluded
     return before
-
-
-def _us(column: pa.Array) -> Numbers:
-    return np.asarray(pc.fill_null(column.cast(pa.int64()), _LEAST))
 
 
 def _said(workspace: Workspace, table: str, faults: Faults, what: str, of: str = "") -> Iterator[Finding]:
@@ -186,15 +179,8 @@ def audit_releases(workspace: Workspace) -> Iterator[Finding]:
     table = tables.ORDERED_EVENTS
     workspace.tell(f"looking at the order of {table}")
     numbers, timelines = Sequences(), dict[str, int]()
-    names = [c.TIMELINE, c.RELEASE_SEQ, c.TIMESTAMP, c.SEQ]
-    for piece in pieces(workspace.lake, table, workspace.base_of(table), names):
-        rows = piece.filter(pc.is_valid(piece[c.RELEASE_SEQ]))
-        if not rows.num_rows:
-            continue
-        lines = rows[c.TIMELINE].dictionary_encode()
-        places = [timelines.setdefault(line, len(timelines)) for line in lines.dictionary.to_pylist()]
-        keys = np.array(places, np.int64)[lines.indices.to_numpy()]
-        numbers.add(keys, rows[c.RELEASE_SEQ].to_numpy(), (_us(rows[c.TIMESTAMP]), rows[c.SEQ].to_numpy()))
+    for piece in pieces(workspace.lake, table, workspace.base_of(table), RELEASE_COLUMNS):
+        Releases.of(piece, timelines).add_to(numbers)
     faults = numbers.faults()
     gone = Counts.sum(commit.counts for commit in workspace.batches.counted()).get(REMOVED_RELEASES, 0)
     if gone and faults.n_missing <= gone:  # of a timeline that has no row left none is missed

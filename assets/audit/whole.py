@@ -13,6 +13,7 @@ from tidemark.assets.audit.bookmark import Bookmarks
 from tidemark.assets.audit.counts import audit_counts
 from tidemark.assets.audit.files import audit_files
 from tidemark.assets.audit.findings import Finding
+from tidemark.assets.audit.joins import audit_joins
 from tidemark.assets.audit.log import audit_log, audit_releases
 from tidemark.assets.audit.payload import audit_payload
 from tidemark.assets.audit.verdicts import audit_verdicts
@@ -106,6 +107,7 @@ def _audit(workspace: Workspace, *, from_start: bool) -> Audit:
     else:
         findings.note(f"the log was not judged again: `{tables.RAW_EVENTS}` cannot be read, or its rows were changed")
     if _has_one_past(under, findings):
+        findings.take(audit_joins(under, bookmarks, findings.is_readable, findings.note))
         findings.take(audit_windows(under, bookmarks, findings.is_readable, findings.note))
     bookmarks.end()
     return findings.audit(last)
@@ -119,15 +121,17 @@ def _as_processed(workspace: Workspace) -> Workspace:
 
 def _has_one_past(workspace: Workspace, findings: "_Findings") -> bool:
     """Return whether all results are by the same spec."""
-    if not workspace.spec.windows:
+    if not (workspace.spec.windows or workspace.spec.joins):
         return False
     try:
-        scope = plan_to_spec(workspace).scope
+        plan = plan_to_spec(workspace)
     except (LakeError, SpecError):  # what is broken was found, and does not say that the spec has changed
         return True
-    if scope:
-        findings.note(f"results were not recomputed: some of {scope} are by an earlier spec, see `tidemark plan`")
-    return not scope
+    if plan.changes:  # the plan also has tables that are lost
+        findings.note(
+            f"results were not recomputed: some of {plan.scope} are by an earlier spec, see `tidemark plan`"
+        )
+    return not plan.changes
 
 
 def _changed_by_hand(workspace: Workspace) -> set[str]:

@@ -1,31 +1,24 @@
 """Audit of windows: all final results recomputed from the events in the tables, in stretches of time.
 
-Here: which stretches, so that no more than a part of a table is looked at once. Not here: recomputing, by comparing
-each event with each window (../recount/windows.py), counts and revisions (counts.py).
+Here: each window, stretch by stretch. Not here: which stretches (stretches.py), recomputing, by comparing each event
+with each window (../recount/windows.py), counts and revisions (counts.py).
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
 from tidemark.assets.audit.bookmark import Bookmarks
 from tidemark.assets.audit.findings import Finding, of_window
+from tidemark.assets.audit.stretches import EVENTS, by_hour, stretches, whole_from
 from tidemark.assets.recount.windows import START, Part, WrongResult, can_recompute, doubled_results, wrong_results
-from tidemark.assets.retention import gone_of
 from tidemark.resources import tables
-from tidemark.resources.delta.queries import pieces
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.printable import plural
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.utc import Instant
 
-MOST = 1_000_000
-"""Events and results that are compared at once, unless one hour has more."""
-_BUCKET_US = 3_600_000_000
 _MOST_NAMED = 1_000
 
 
@@ -50,12 +43,12 @@ def audit_windows(
             note(f"results of {window.name} were not recomputed: it names `{c.SOURCE}` or `{c.SPLIT}`")
         else:
             if window.input is None:
-                of_events = of_events or _by_hour(workspace, _EVENTS, column)
+                of_events = of_events or by_hour(workspace, EVENTS, column)
                 hours = Counter(of_events)
             else:
-                hours = _by_hour(workspace, inputs, column)
-            hours.update(_by_hour(workspace, [table], START))
-            whole_from_us = _whole_from(workspace, [table, *inputs])
+                hours = by_hour(workspace, inputs, column)
+            hours.update(by_hour(workspace, [table], START))
+            whole_from_us = whole_from(workspace, [table, *inputs])
             if whole_from_us is not None:
                 first = f"results of {window.name} that start before {Instant(whole_from_us)}"
                 note(f"{first} were not recomputed: `retention` has removed rows of them, or of what they take")
@@ -65,29 +58,10 @@ def audit_windows(
 def _read_by(workspace: Workspace, window: WindowSpec) -> tuple[Sequence[str], str]:
     """Return the tables whose rows a window reads, and the column of their time."""
     if window.input is None:
-        return (*_EVENTS, *([tables.DEAD_LETTERS] if window.across else [])), c.TIMESTAMP
+        return (*EVENTS, *([tables.DEAD_LETTERS] if window.across else [])), c.TIMESTAMP
     if window.input in {join.name for join in workspace.spec.joins}:
         return [tables.join_table(window.input)], c.TIMESTAMP
     return [tables.window_table(window.input)], START
-
-
-_EVENTS = (tables.ORDERED_EVENTS, tables.HELD_EVENTS)
-
-
-def _whole_from(workspace: Workspace, names: Sequence[str]) -> int | None:
-    """Return the first start of windows that have all of their rows in some tables, microseconds; None for all."""
-    gone = [of for table, of in gone_of(workspace).items() if table in names]
-    return max((max(of.until_us, of.last_us) + 1 for of in gone), default=None)
-
-
-def _by_hour(workspace: Workspace, names: Sequence[str], column: str) -> Counter[int]:
-    """Count the rows of tables by the hour of an instant, counted from the epoch."""
-    hours = Counter[int]()
-    for table in names:
-        for piece in pieces(workspace.lake, table, workspace.base_of(table), [column]):
-            each, counts = np.unique(piece[column].cast(pa.int64()).to_numpy() // _BUCKET_US, return_counts=True)
-            hours.update(dict(zip(each.tolist(), counts.tolist(), strict=True)))
-    return hours
 
 
 def _audit_window(
@@ -100,7 +74,8 @@ def _audit_window(
     position, bookmark = workspace.progress.position(), bookmarks.bookmark
     closed_us = c.MAX_US if position.final else position.watermark_us
     since_us = max(bookmark.windows.get(window.name, c.MIN_US), c.MIN_US if whole_from_us is None else whole_from_us)
-    parts = [Part(max(first_us, since_us), end_us, closed_us) for first_us, end_us in _stretches(window, hours)]
+    reach_us = window.longest_us if window.closes_on_grid else window.reach_us
+    parts = [Part(max(first_us, since_us), end_us, closed_us) for first_us, end_us in stretches(hours, reach_us)]
     wrong, doubled = list[WrongResult](), list[Mapping[str, Any]]()
     for number, part in enumerate(parts, start=1):
         if part.end_us <= since_us:
@@ -133,19 +108,6 @@ def _findings(
     if doubled:
         what = f"{plural(len(doubled), 'window and group is', 'windows and groups are')} there more than once"
         yield of_window(workspace, window, f"{what}: {_shown(doubled[0])}")
-
-
-def _stretches(window: WindowSpec, hours: Counter[int]) -> Iterator[tuple[int, int]]:
-    """Return stretches of window starts, in order, that together hold all windows of some rows."""
-    reach_us = window.longest_us if window.closes_on_grid else window.reach_us
-    begin, rows = None, 0
-    for hour, n in sorted(hours.items()):
-        if begin is not None and rows + n > MOST:
-            yield begin, hour * _BUCKET_US
-            begin, rows = hour * _BUCKET_US, 0
-        begin, rows = (hour * _BUCKET_US - reach_us if begin is None else begin), rows + n
-    if begin is not None:
-        yield begin, (max(hours) + 1) * _BUCKET_US
 
 
 def _said(wrong: Sequence[WrongResult]) -> str:

@@ -121,14 +121,9 @@ def plan_replay(
     if len(records) > MOST:
         raise SpecError(f"{len(records):,} records are too many for one decision", expected=f"at most {MOST:,}")
     scope = _scope_of(workspace, open_ones, undo=undo) if len(records) else Scope.NOTHING
-    item = control_item(
-        _OPEN_END,
-        REFUSE if undo else ADMIT,
-        reason,
-        argument=json.dumps(
-            {"records": ranges_of(records), **({"with": by_hand} if by_hand else {})}, separators=(",", ":")
-        ),
-    )
+    decided = {"records": ranges_of(records), **({"with": by_hand} if by_hand else {})}
+    argument = json.dumps(decided, separators=(",", ":"))
+    item = control_item(_OPEN_END, REFUSE if undo else ADMIT, reason, argument=argument)
     _refuse_wrong_fixes(workspace, item, by_hand)
     plan = RebuildPlan(
         scope,

@@ -1,17 +1,12 @@
-"""The recount of a batch's records: refused ones by reason, and the order of released events.
+"""The recount of a batch's records: refused ones by reason.
 
-Here: what the recount is asked, and the order of one timeline, which one pass over the written rows checks without a
-Spark query. Not here: the recount's queries, which share no code with the rules (resources/recount/);
-the order of several timelines (../checks.py).
+Here: what the recount is asked. Not here: the recount's queries, which share no code with the rules
+(resources/recount/); the order of released events (sequences.py).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -23,7 +18,7 @@ from tidemark.resources import tables
 from tidemark.resources.batches.position import Position, plan_end
 from tidemark.resources.quality.checks import Measured
 from tidemark.resources.recount.ends import EndsOfWindow, LocalWindows
-from tidemark.resources.recount.recount import recount
+from tidemark.resources.recount.recount import counts_of, judge_again
 from tidemark.resources.recount.rules import RecountRules, SourceRules
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
@@ -38,21 +33,15 @@ _JUDGED = (Reason.DUPLICATE, Reason.EARLY, Reason.LATE_ARRIVAL, Reason.OUT_OF_OR
 
 
 def recount_of_batch(batch: Batch) -> Mapping[str, int]:
-    """Recount a batch's range of the log, see `recount.recount`."""
+    """Recount a batch's range of the log, see `counts_of`."""
     workspace, items, duplicates, first_times = batch.workspace, batch.items, None, None
     rules = rules_at(workspace, items, workspace.progress.position(), waits_of(workspace, batch.plan))
     if rules.deduplicate_by:
         duplicates = batch.written(tables.DEAD_LETTERS).where(F.col("reason") == Reason.DUPLICATE).select(c.SEQ)
         first_times = known_first_times(workspace, batch.spans)
-    return recount(
-        items,
-        range(batch.plan.first_seq, plan_end(batch.plan)),
-        rules,
-        batch.timelines,
-        compute=computed,
-        told=duplicates,
-        first_times=first_times,
-    )
+    seqs, timelines = range(batch.plan.first_seq, plan_end(batch.plan)), batch.timelines
+    parts = judge_again(items, seqs, rules, timelines, compute=computed, refused=duplicates, first_times=first_times)
+    return counts_of(parts, rules)
 
 
 def recounted(written: Mapping[str, int], fresh: Mapping[str, int]) -> list[Measured]:
@@ -146,51 +135,3 @@ def _local_windows(window: WindowSpec, grid: LocalGrid) -> LocalWindows:
     first_us = window.end_step_us if window.kind == "cumulative" else window.size_us
     lengths_us = tuple(range(first_us, window.size_us + 1, window.end_step_us))
     return LocalWindows(grid.zone, grid.step_us, grid.anchor_us, lengths_us, grid.splits)
-
-
-RELEASE_COLUMNS = (c.RELEASE_SEQ, c.TIMESTAMP, c.SEQ)
-_MOST_RUNS = 100_000  # whose ends are kept
-
-
-def is_in_order(rows: Iterable[pa.RecordBatch], *, start: int, limit_us: int) -> bool:
-    """Return whether the numbers of released events are dense and follow times, and all times are below a limit.
-
-    Rows are cut into runs: inside a run each row follows the one before it. The runs may come in any order.
-
-    Args:
-        rows: RELEASE_COLUMNS of them, piece by piece; rows without a `_release_seq` do not count.
-        start: The expected first number.
-        limit_us: The limit, microseconds.
-
-    Returns:
-        True only if it holds. False also if the rows are too scattered for this pass.
-    """
-    ends: list[NDArray[np.int64]] = []
-    runs = 0
-    for piece in rows:
-        numbered = piece.filter(pc.is_valid(piece[c.RELEASE_SEQ]))
-        if not numbered.num_rows:
-            continue
-        if any(numbered[name].null_count for name in RELEASE_COLUMNS):
-            return False
-        columns = np.stack([numbered[name].cast(pa.int64()).to_numpy() for name in RELEASE_COLUMNS])
-        if columns[1].max() >= limit_us:
-            return False
-        begins = np.flatnonzero(np.concatenate([[True], ~_follows(columns[:, :-1], columns[:, 1:])]))
-        ends.append(np.concatenate([columns[:, begins], columns[:, np.append(begins[1:], columns.shape[1]) - 1]]))
-        runs += len(begins)
-        if runs > _MOST_RUNS:
-            return False
-    if not ends:
-        return True
-    together = np.concatenate(ends, axis=1)
-    together = together[:, np.argsort(together[0])]
-    firsts, lasts = together[:3], together[3:]
-    return bool(firsts[0, 0] == start and _follows(lasts[:, :-1], firsts[:, 1:]).all())
-
-
-def _follows(before: NDArray[np.int64], row: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return for each row whether it has the next number, and a later time or the same and a later arrival."""
-    comes_later = (row[1] > before[1]) | ((row[1] == before[1]) & (row[2] > before[2]))
-    follows: NDArray[np.bool_] = (row[0] == before[0] + 1) & comes_later
-    return follows

@@ -163,14 +163,14 @@ def _text_of(expression: str) -> str:
 def _marked(expressions: Sequence[str], within_us: int) -> str:
     """Return SQL of `marked`: records with `duplicate` (refused as one) and `mistaken` (wrongly refused or not).
 
-    It reads `timed`, and the frames `told` (`_arrival_seq` of refused records) and `first_times` (`key`, `event_us`
+    It reads `timed`, and the frames `refused` (`_arrival_seq` of refused records) and `first_times` (`key`, `event_us`
     and `_arrival_seq` of earlier records that were not refused).
     """
     if not expressions:
         return "marked AS (SELECT *, false AS duplicate, false AS mistaken FROM timed)"
     return f"""both AS (
   SELECT timed.*, _arrival_seq IS NOT NULL AS duplicate, IF(untimed, NULL, key) AS own_key, true AS is_own
-  FROM timed LEFT JOIN {{told}} ON seq = _arrival_seq
+  FROM timed LEFT JOIN {{refused}} ON seq = _arrival_seq
 ), near AS (
   SELECT duplicate, is_own, seq, own_key, e FROM both
   UNION ALL SELECT false, false, _arrival_seq, key, event_us FROM {{first_times}}

@@ -4,7 +4,7 @@ Here: what one says of a range, in numbers or record by record. Not here: rules 
 itself (record_sql.py), the watermark of each timeline (timelines.py, loop.py), when windows close (ends.py).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -30,7 +30,7 @@ class Recounted:
         flags: Which of OUTCOMES each is, bit by bit, the first one the lowest.
         t: The time that rule 3 judges, microseconds; NONE of a record that it does not judge.
         below: Whether it is below the watermark that it meets.
-        after: The timelines after the records, see `recount`.
+        after: The timelines after the records, see `judge_again`.
     """
 
     seqs: Numbers
@@ -44,17 +44,8 @@ class Recounted:
         return np.asarray(self.flags & (1 << OUTCOMES.index(outcome)) != 0)
 
 
-def recount(
-    log: DataFrame,
-    seqs: range,
-    rules: RecountRules,
-    timelines: pa.Table,
-    *,
-    compute: Callable[[DataFrame], DataFrame],
-    told: DataFrame | None = None,
-    first_times: DataFrame | None = None,
-) -> dict[str, int]:
-    """Count early, late and out-of-order drops of a range of the log, and duplicates; arguments as of `judge_again`.
+def counts_of(parts: Iterable[Recounted], rules: RecountRules) -> dict[str, int]:
+    """Count early, late and out-of-order drops of what `judge_again` yields by some rules, and duplicates.
 
     Returns:
         Numbers by name: `records`, `untimed` (no arrival, malformed, no or bad event time), `duplicate`, `mistaken`
@@ -62,7 +53,7 @@ def recount(
         `out_of_order` (dropped), `below` (met by rule 3 under any policy).
     """
     counts = dict.fromkeys(["records", *OUTCOMES, "below"], 0)
-    for part in judge_again(log, seqs, rules, timelines, compute=compute, refused=told, first_times=first_times):
+    for part in parts:
         counts["records"] += len(part.seqs)
         counts["below"] += int(np.count_nonzero(part.below))
         for outcome in OUTCOMES:
@@ -98,7 +89,7 @@ def judge_again(
     """
     frames = {"log": times(log, rules)}
     if refused is not None and first_times is not None:
-        frames |= {"told": refused, "first_times": first_times}
+        frames |= {"refused": refused, "first_times": first_times}
     records = log.sparkSession.sql(records_sql(rules), None, **frames)
     bounds: list[int | None] = [None, *seqs[most::most], None]
     if rules.deduplicate_by and len(bounds) > 2:

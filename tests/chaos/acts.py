@@ -146,7 +146,7 @@ def damage(world: World) -> Sequence[Pipeline]:
     with world.reader.paused():
         table, how = _damaged(world, pipeline)
         world.tell(how)
-        found = findings(world.home, pipeline)
+        found = findings(world.home, pipeline, is_damaged=True)
         if not any(finding["table"] == table for finding in found):
             raise FaultError(f"{pipeline.name}: {how}, and an audit names {found}")
         for _ in range(world.rng.randint(0, 3)):

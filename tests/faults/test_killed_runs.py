@@ -102,7 +102,6 @@ def test_upkeep_after_each_death_changes_nothing(
     spark: SparkSession, undisturbed: Undisturbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files of the dead runs are joined with those of the last commit, and what it does not need is deleted."""
-    monkeypatch.setattr(upkeep, "LEAST", timedelta(0))
     monkeypatch.setattr(table_upkeep, "_FEW_FILES", 1)
     settings = undisturbed.elsewhere(tmp_path)
     workspace = Workspace(undisturbed.file, settings.warehouse)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from tests.seeds import Dice
-from tidemark.assets.audit.sequences import Sequences
+from tidemark.assets.recount.sequences import Sequences
 from tidemark.resources.delta.history import history_of
 from tidemark.resources.delta.log import entry_path
 

@@ -3,24 +3,25 @@
 import pyarrow as pa
 import pytest
 
-from tidemark.assets.recount import records
-from tidemark.assets.recount.records import is_in_order
+from tidemark.assets.recount import sequences
+from tidemark.assets.recount.sequences import RELEASE_COLUMNS, are_in_order
 
 Row = tuple[int | None, int | None, int]
 
 
-def piece(*rows: Row) -> pa.RecordBatch:
+def piece(*rows: Row, timeline: str = "[]") -> pa.RecordBatch:
     numbers, times, arrivals = zip(*rows, strict=True)
     columns = [
+        pa.array([timeline] * len(rows)),
         pa.array(numbers, pa.int64()),
         pa.array(times, pa.timestamp("us", "UTC")),
         pa.array(arrivals, pa.int64()),
     ]
-    return pa.RecordBatch.from_arrays(columns, names=["_release_seq", "_timestamp", "_arrival_seq"])
+    return pa.RecordBatch.from_arrays(columns, names=RELEASE_COLUMNS)
 
 
 def holds(*pieces: pa.RecordBatch, start: int = 0, limit_us: int = 100) -> bool:
-    return is_in_order(pieces, start=start, limit_us=limit_us)
+    return are_in_order(pieces, {"[]": start}, {"[]": limit_us})
 
 
 def test_dense_numbers_that_follow_time_and_arrival_are_in_order() -> None:
@@ -56,8 +57,17 @@ def test_what_breaks_the_order_is_seen_inside_a_piece_and_between_pieces(rows: l
     assert not holds(*[piece(row) for row in rows])
 
 
-def test_rows_that_lie_too_scattered_are_left_to_a_query(monkeypatch: pytest.MonkeyPatch) -> None:
-    scattered = piece((4, 14, 1), (3, 13, 1), (2, 12, 1), (1, 11, 1), (0, 10, 1))
-    assert holds(scattered)
-    monkeypatch.setattr(records, "_MOST_RUNS", 4)
-    assert not holds(scattered)
+def test_each_timeline_has_numbers_and_a_limit_of_its_own() -> None:
+    pieces = [piece((3, 50, 1), (4, 51, 4), timeline="a"), piece((0, 10, 2), (1, 10, 3), timeline="b")]
+    starts = {"a": 3, "c": 9}
+    assert are_in_order(pieces, starts, {"a": 52, "b": 11})
+    assert not are_in_order(pieces, {}, {"a": 52, "b": 11})
+    assert not are_in_order(pieces, starts, {"a": 51, "b": 11})
+    assert not are_in_order(pieces, starts, {"a": 52})  # the state does not know `b`
+
+
+def test_rows_may_be_scattered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sequences, "_MOST_RUNS", 2)
+    rows = [piece((number, 10 + number, 1)) for number in (4, 0, 2, 1, 3)]
+    assert holds(*rows)
+    assert not holds(*rows[:-1])

@@ -382,6 +382,16 @@ def contents(folder: Path) -> dict[str, bytes]:
 RESULTS = ("raw_events", "ordered_events", "held_events", "dead_letters", "windows/per_minute", "windows/visits")
 
 
+@pytest.mark.long
+def test_results_of_other_windows_are_recomputed_where_a_file_of_one_is_lost(base: Path) -> None:
+    gone("windows/visits")(base)
+    DAMAGES["a value of a window is another"][0](base)
+    done = command(base, "meter", "audit")
+    assert "windows/visits: the file" in done.stdout
+    assert "windows/per_minute: 1 result is not as recomputed" in done.stdout
+    assert "results of visits were not recomputed: a table that this takes cannot be read" in done.stderr
+
+
 def rows_by_table(base: Path) -> dict[str, list[str]]:
     """Return the rows that readers see, without the batches that wrote them."""
     return {name: sorted(map(str, without_batch(rows_of(base, "meter", name)))) for name in RESULTS}

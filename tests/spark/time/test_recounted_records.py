@@ -53,12 +53,8 @@ def test_late_drops_are_those_of_a_walk_through_the_records(
     expected = {"records": 90, "untimed": untimed, "late_arrival": late, "below": below, "out_of_order": below}
     for over, timeline in (((), "[]"), (("'x'",), '["x"]')):
         timelines = {"_timeline": [timeline], "watermark": [us_of(before)], "computed": [us_of(before)], "clock": [0]}
-        found = recounts.recount(
-            spark.createDataFrame(rows, SCHEMA).repartition(3),
-            range(100, 190),
-            replace(rules, over=over),
-            pa.table(timelines),
-            compute=computed,
-        )
+        log, by_over = spark.createDataFrame(rows, SCHEMA).repartition(3), replace(rules, over=over)
+        parts = recounts.judge_again(log, range(100, 190), by_over, pa.table(timelines), compute=computed)
+        found = recounts.counts_of(parts, by_over)
         assert {name: found[name] for name in expected} == expected
         assert (found["duplicate"], found["mistaken"], found["early"]) == (0, 0, 0)

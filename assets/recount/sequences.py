@@ -1,18 +1,26 @@
 """Numbers that have to be dense: which are missing, which come twice, in whatever order they are read.
 
-Here: numbers of one sequence, or of many sequences by a key, as runs of numbers that follow one another. A log that
-lies in order is one run, however long it is.
+Here: numbers of one sequence, or of many by a key, as runs of numbers that follow one another; a log in order is one
+run, however long. Releases, whose sequences are the timelines.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
+
+from tidemark.timeops import columns as c
+from tidemark.timeops.instants import NONE, integers
 
 Numbers = NDArray[np.int64]
 _MOST_RUNS = 200_000
 """Runs that are kept before they are joined where they touch."""
 _MOST_NAMED = 1_000
+_FROM_ZERO: Mapping[int, int] = MappingProxyType({})
 
 
 @dataclass
@@ -37,8 +45,9 @@ class Sequences:
         """
         if not len(numbers):
             return
-        order = np.lexsort((numbers, keys))
-        rows = np.stack([keys[order], numbers[order], ranks[0][order], ranks[1][order]])
+        rows = np.stack([keys, numbers, *ranks])
+        if not _are_sorted(keys, numbers):
+            rows = rows[:, np.lexsort((numbers, keys))]
         begins = np.flatnonzero(np.concatenate([[True], ~_follows(rows[:, :-1], rows[:, 1:])]))
         ends = np.append(begins[1:], rows.shape[1]) - 1
         self.runs.append(np.concatenate([rows[:, begins], rows[1:, ends]]))
@@ -59,16 +68,16 @@ class Sequences:
         self.runs, self._count = [joined], joined.shape[1]
         return joined
 
-    def faults(self, ends: dict[int, int] | None = None, begin: int = 0) -> "Faults":
+    def faults(self, ends: Mapping[int, int] | None = None, begins: Mapping[int, int] = _FROM_ZERO) -> "Faults":
         """Return what is wrong with the sequences: each has to begin at one number, and grow with its ranks.
 
         Args:
             ends: By key the number after the last one, where it is known.
-            begin: The first number.
+            begins: By key the first number; 0 of others.
         """
-        faults, runs, expected = Faults(), self._join(), dict.fromkeys(ends or {}, begin)
+        faults, runs, expected = Faults(), self._join(), {key: begins.get(key, 0) for key in ends or {}}
         for key, first, _, _, last, _, _ in runs.T.tolist():
-            at = expected.setdefault(key, begin)
+            at = expected.setdefault(key, begins.get(key, 0))
             faults.missing += [(key, number) for number in range(at, min(first, at + _MOST_NAMED))]
             faults.n_missing += max(first - at, 0)
             faults.doubled += [(key, number) for number in range(first, min(at, last + 1, first + _MOST_NAMED))]
@@ -100,6 +109,57 @@ class Faults:
     n_beyond: int = 0
     doubled: list[tuple[int, int]] = field(default_factory=list)
     misplaced: list[tuple[int, int]] = field(default_factory=list)
+
+
+RELEASE_COLUMNS = (c.TIMELINE, c.RELEASE_SEQ, c.TIMESTAMP, c.SEQ)
+
+
+@dataclass(frozen=True, eq=False)
+class Releases:
+    """Released events: the key of their timeline, `_release_seq`, `_timestamp` in microseconds, `_arrival_seq`."""
+
+    keys: Numbers
+    numbers: Numbers
+    us: Numbers
+    seqs: Numbers
+
+    @classmethod
+    def of(cls, piece: pa.RecordBatch, keys: dict[str, int]) -> "Releases":
+        """Return the releases among events that have RELEASE_COLUMNS; a timeline that is new gets the next key."""
+        rows = piece.filter(pc.is_valid(piece[c.RELEASE_SEQ]))
+        timelines = rows[c.TIMELINE].dictionary_encode()
+        of_name = [keys.setdefault(name, len(keys)) for name in timelines.dictionary.to_pylist()]
+        of_row = np.array(of_name, np.int64)[timelines.indices.to_numpy()]
+        return cls(of_row, *(integers(rows[name]) for name in RELEASE_COLUMNS[1:]))
+
+    def add_to(self, sequences: Sequences) -> None:
+        """Add their numbers; along a timeline times have to grow, and arrivals where times are equal."""
+        sequences.add(self.keys, self.numbers, (self.us, self.seqs))
+
+
+def are_in_order(rows: Iterable[pa.RecordBatch], starts: Mapping[str, int], limits_us: Mapping[str, int]) -> bool:
+    """Return whether the numbers of released events are dense and follow times, and all times are below a limit.
+
+    Args:
+        rows: RELEASE_COLUMNS of events, piece by piece, in any order; only ones with a `_release_seq` count.
+        starts: By timeline the expected first number; 0 of others.
+        limits_us: By timeline the limit, microseconds; others have no release.
+    """
+    sequences, keys = Sequences(), {name: key for key, name in enumerate(limits_us)}
+    limits = np.array([*limits_us.values()], np.int64)
+    for piece in rows:
+        releases = Releases.of(piece, keys)
+        if len(keys) > len(limits) or (releases.us == NONE).any() or (releases.us >= limits[releases.keys]).any():
+            return False
+        releases.add_to(sequences)
+    faults = sequences.faults(begins={keys[name]: start for name, start in starts.items() if name in keys})
+    return not (faults.missing or faults.doubled or faults.misplaced)
+
+
+def _are_sorted(keys: Numbers, numbers: Numbers) -> bool:
+    """Return whether rows lie in the order of their key, and of their number within it."""
+    grow, same = np.diff(keys), np.diff(numbers) >= 0
+    return bool(((grow > 0) | ((grow == 0) & same)).all())
 
 
 def _follows(before: Numbers, row: Numbers) -> NDArray[np.bool_]:
