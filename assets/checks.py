@@ -183,8 +183,10 @@ def _are_released_in_order(batch: Batch) -> bool:
         moved = one_timeline(after)
     names, limits = moved[c.TIMELINE], pc.fill_null(moved["watermark"], c.MIN_US).to_pylist()
     limits_us = {name: _NEVER_US if after.final else us for name, us in zip(names.to_pylist(), limits, strict=True)}
-    before = batch.timelines.filter(pc.is_in(batch.timelines[c.TIMELINE], value_set=names))
-    starts = dict(zip(before[c.TIMELINE].to_pylist(), pc.fill_null(before[RELEASED], 0).to_pylist(), strict=True))
+    timelines = batch.timelines.filter(pc.is_in(batch.timelines[c.TIMELINE], value_set=names))
+    starts = dict(
+        zip(timelines[c.TIMELINE].to_pylist(), pc.fill_null(timelines[RELEASED], 0).to_pylist(), strict=True)
+    )
     return are_in_order(pieces(lake, ordered, lake.version(ordered), RELEASE_COLUMNS, of_batch), starts, limits_us)
 
 

@@ -99,10 +99,11 @@ def table_of(item: Mapping[str, Any]) -> tuple[str, str]:
     return argument["join"], argument["version"]
 
 
-def last_flush(workspace: Workspace) -> int | None:
-    """Return the batch that flushed last; None before the first."""
-    ends = recorded(workspace, END_OF_INPUT)
-    return ends[-1]["_batch_id"] if ends else None
+def last_reopened_flush(workspace: Workspace) -> int | None:
+    """Return the batch of the last flush after which the log was reopened; None if it never was."""
+    flushes = [item["_batch_id"] for item in recorded(workspace, END_OF_INPUT)]
+    reopened = flushes[:-1] if workspace.progress.position().final else flushes
+    return reopened[-1] if reopened else None
 
 
 def waits_before(workspace: Workspace) -> Waits:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from tidemark.assets.audit.bookmark import Bookmarks
 from tidemark.assets.audit.findings import Finding, wrong_rows
 from tidemark.assets.audit.stretches import EVENTS, by_hour, stretches, whole_from
-from tidemark.assets.log_control import last_flush
+from tidemark.assets.log_control import last_reopened_flush
 from tidemark.assets.recount.joins import NOBODY, ROW, Stretch, reach_us, recomputed_rows, written_rows
 from tidemark.resources import tables
 from tidemark.resources.workspace import Workspace
@@ -42,13 +42,13 @@ def audit_joins(
 
 def _whole_from(workspace: Workspace, join: JoinSpec, note: Callable[[str], None]) -> int:
     """Return the time, microseconds, from which the events that rows come from are there, and say why it is so."""
-    first_us, flush = c.MIN_US, last_flush(workspace)
+    first_us, flush = c.MIN_US, last_reopened_flush(workspace)
     gone_us = whole_from(workspace, [tables.join_table(join.name), tables.RAW_EVENTS, *EVENTS])
     if gone_us is not None:
         first_us = gone_us + reach_us(join)
         rows = f"rows of {join.name} before {Instant(first_us)}"
         note(f"{rows} were not recomputed: `retention` has removed rows of it, or of what it takes")
-    if flush is not None and not workspace.progress.position().final:
+    if flush is not None:
         # The tables of events do not show what came after a flush had closed the events of a log that was reopened.
         reached_us = workspace.progress.position_after(flush).reached_us
         first_us = first_us if reached_us is None else max(first_us, reached_us + reach_us(join) + 1)

@@ -13,6 +13,8 @@ import pyarrow as pa
 from tidemark.assets.audit.findings import Finding, some, wrong_rows
 from tidemark.assets.recount.sequences import RELEASE_COLUMNS, Faults, Numbers, Releases, Sequences
 from tidemark.assets.retention import log_begins_at
+from tidemark.assets.schemas import RELEASED
+from tidemark.assets.state.checkpoints import checkpoints_of, has_state, state_at
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import (
     LOG_CLOCK,
@@ -186,8 +188,8 @@ def audit_releases(workspace: Workspace) -> Iterator[Finding]:
     if gone and faults.n_missing <= gone:  # of a timeline that has no row left none is missed
         faults = replace(faults, missing=[], n_missing=0)
     yield from _said(workspace, table, faults, "`_release_seq`")
-    if faults.misplaced:
-        what = f"`_release_seq` {some(_numbers(faults.misplaced))} does not follow `_timestamp` and `_arrival_seq`"
+    if misplaced := _misplaced(workspace, faults.misplaced, timelines):
+        what = f"`_release_seq` {some(_numbers(misplaced))} does not follow `_timestamp` and `_arrival_seq`"
         yield wrong_rows(workspace, table, what)
     if not workspace.spec.time.over:
         released = workspace.progress.position().released
@@ -196,6 +198,24 @@ def audit_releases(workspace: Workspace) -> Iterator[Finding]:
             removed = f" and `retention` has removed {gone:,}," if gone else ""
             what = f"it has {seen:,} released events,{removed} and `watermarks` counts {released:,}"
             yield wrong_rows(workspace, table, what)
+
+
+def _misplaced(
+    workspace: Workspace, misplaced: Sequence[tuple[int, int]], timelines: Mapping[str, int]
+) -> list[tuple[int, int]]:
+    """Return the ones of misplaced numbers that are not the first of their timeline after a flush.
+
+    What comes to a log that is reopened may be earlier than what the flush has released.
+    """
+    flushes = [place for place in checkpoints_of(workspace) if place.position.final] if misplaced else []
+    firsts = set[tuple[int, int]]()
+    for flush in flushes:
+        if not has_state(workspace, flush):
+            return []
+        state = state_at(workspace, flush)
+        numbers = zip(state[c.TIMELINE].to_pylist(), state[RELEASED].to_pylist(), strict=True)
+        firsts |= {(timelines[name], released) for name, released in numbers if name in timelines}
+    return [number for number in misplaced if number not in firsts]
 
 
 def _all(numbers: Sequences) -> Iterator[list[int]]:

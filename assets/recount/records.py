@@ -1,6 +1,6 @@
 """The recount of a batch's records: refused ones by reason.
 
-Here: what the recount is asked. Not here: the recount's queries, which share no code with the rules
+Here: the records and rules that the recount gets. Not here: the recount's queries, which share no code with the rules
 (resources/recount/); the order of released events (sequences.py).
 """
 

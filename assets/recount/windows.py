@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, GroupedData
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tidemark.assets.log_control import last_flush
+from tidemark.assets.log_control import last_reopened_flush
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import Filters
@@ -356,8 +356,8 @@ def _flushed_up_to(workspace: Workspace, window: WindowSpec) -> int | None:
 
     For these the tables of events do not show which events the flush kept out.
     """
-    flush = last_flush(workspace)
-    if flush is None or workspace.progress.position().final:
+    flush = last_reopened_flush(workspace)
+    if flush is None:
         return None
     reached_us = workspace.progress.position_after(flush).reached_us
     return None if reached_us is None else reached_us + window.reach_us

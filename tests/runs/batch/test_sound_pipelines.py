@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.runs.landing import LINES, SHIFTS, START, land
-from tests.runs.running import command, run, written
+from tests.runs.running import command, rows_of, run, written
 
 WINDOWS = """\
 windows:
@@ -97,4 +97,24 @@ def test_an_audit_finds_nothing_after_whatever_an_operator_does(spark: SparkSess
         assert_sound(tmp_path)
     landed(tmp_path, 3, 9)
     run(tmp_path, "shop", "run", "--reopen", "more came")
+    assert_sound(tmp_path)
+
+
+@pytest.mark.parametrize("over", ["", ", over: [k]"], ids=["one timeline", "timelines"])
+def test_an_audit_finds_nothing_where_a_reopened_log_has_events_before_what_the_flush_released(
+    spark: SparkSession, tmp_path: Path, over: str
+) -> None:
+    text = "name: shop\nsources:\n  - {name: lines, kind: files, path: in/*.jsonl, format: json, settle: 0 s,\n"
+    text += '     schema: "at TIMESTAMP, k STRING"}\n'
+    written(tmp_path, "shop", f"{text}time: {{timestamp_by: at, out_of_orderness: 20 s{over}}}\n{OF_TIMELINES}")
+    (tmp_path / "in").mkdir()
+    for number, (seconds, words) in enumerate(
+        [((0, 30, 50), ("--end-of-input", "flush")), ((40, 55), ("--reopen", "more came"))]
+    ):
+        lines = [f'{{"at": "2026-01-01T00:00:{second:02}Z", "k": "a"}}\n' for second in seconds]
+        (tmp_path / "in" / f"{number}.jsonl").write_text("".join(lines))
+        run(tmp_path, "shop", "run", *words)
+    run(tmp_path, "shop", "run", "--end-of-input", "flush")
+    released = sorted(rows_of(tmp_path, "shop", "ordered_events"), key=lambda row: int(row["_release_seq"]))
+    assert [row["_timestamp"].second for row in released] == [0, 30, 50, 40, 55]
     assert_sound(tmp_path)
