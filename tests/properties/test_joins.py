@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from tests import oracle
 from tests.oracle.joins import Answer, Joined, joined
 from tests.properties.logs import (
+    BASE_US,
     Event,
     Log,
     controlled,
@@ -161,3 +162,18 @@ def test_a_join_of_a_log_whole_or_cut_into_batches_gives_the_oracles_rows(
     ways: Sequence[Sequence[int | None]] = (parts, (None,), parts)
     found = run(spark, logs, time, join, sources=sources, parts=dice.turn(ways, turn), flush=flush)
     assert_equal(logs, found, time, join, sources, flush=flush)
+
+
+def test_an_answer_has_as_many_revisions_in_batches_as_late_events_have_changed_it(spark: SparkSession) -> None:
+    times = [("r", 100), ("s", 110), ("r", 112), ("r", 104), ("r", 107), ("r", 130)]
+    events = [Event(n, BASE_US + n, BASE_US + t, 1, False, source, None) for n, (source, t) in enumerate(times)]
+    keys = {"timestamp_by": "e", "over": ("case",), "unit": "microsecond", "out_of_order": "keep"}
+    sides = {"left": {"source": "s"}, "right": {"source": "r"}, "on": ["case"]}
+    time = TimeSpec.model_validate(keys)
+    join = JoinSpec.model_validate(
+        {"name": "j", "kind": "as_of", **sides, "within": "20 us", "allowed_lateness": "4 us"}
+    )
+    logs = [Log("c", tuple(events), (5,))]
+    found = run(spark, logs, time, join, parts=(0, 1))
+    assert_equal(logs, found, time, join)
+    assert [(answer.right_seq, answer.revision) for answer in found["c"].answers] == [(0, 0), (3, 1), (4, 2), (4, 3)]

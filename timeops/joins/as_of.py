@@ -19,7 +19,7 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.events.adjustment import with_both_ends
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.joins.moments import CLOSE_W, CLOSES_NOW, DUE, DUE_NOW, DUE_W, EVENT, with_closing, with_moments
-from tidemark.timeops.joins.sides import IS_LEFT, came_too_late, has_key, is_open, with_side
+from tidemark.timeops.joins.sides import IS_LATE, IS_LEFT, came_too_late, has_key, is_open, with_side
 from tidemark.timeops.spec import JoinSpec
 from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ, JoinColumns
 from tidemark.timeops.windows.membership import FRESH, RANK
@@ -78,12 +78,9 @@ def _open_rows(segment: WindowSegment, join: JoinSpec, columns: JoinColumns) -> 
     return open_events.selectExpr(*map(quoted, payload), *working)
 
 
-_IS_LATE = f"coalesce({c.W_BEFORE} > {c.T_FINAL}, false)"
-
-
 def _with_partner(rows: DataFrame, join: JoinSpec) -> DataFrame:
     """Add to left events the partner among the right events that were on time."""
-    keys, candidate = ", ".join([c.TIMELINE, *map(quoted, join.on)]), f"IF({_IS_LATE}, NULL, {_RIGHT})"
+    keys, candidate = ", ".join([c.TIMELINE, *map(quoted, join.on)]), f"IF({IS_LATE}, NULL, {_RIGHT})"
 
     def with_last(events: DataFrame, order: str, into: str) -> DataFrame:
         so_far = f"ORDER BY {order}, {IS_LEFT}, {c.SEQ} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
@@ -118,7 +115,7 @@ def _late_pairs(lefts: DataFrame, rows: DataFrame, join: JoinSpec) -> DataFrame:
     first, last = (c.shifted(c.T_FINAL, by_us) for by_us in (-join.looks_ahead_us, join.looks_back_us))
     cells = f"explode(sequence({c.floor_to(first, width_us)}, {c.floor_to(last, width_us)}, {width_us}L)) AS {_CELL}"
     right_keys = [f"{quoted(name)} AS `__tm_on_{place}`" for place, name in enumerate(join.on)]
-    late = rows.where(f"NOT {IS_LEFT} AND {_IS_LATE}")
+    late = rows.where(f"NOT {IS_LEFT} AND {IS_LATE}")
     late = late.selectExpr(f"{c.TIMELINE} AS __tm_of", f"{_RIGHT} AS __tm_late", *right_keys, cells)
     with_cell = lefts.drop(_RIGHT).withColumn(_CELL, F.expr(c.floor_to(c.T_FINAL, width_us)))
     same = [f"{c.TIMELINE} = __tm_of", *[f"{quoted(name)} = `__tm_on_{place}`" for place, name in enumerate(join.on)]]
