@@ -20,7 +20,7 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.printable import plural
 
-_MOST = 5_000_000
+_MOST = 1_000_000
 """Records whose values are compared at once, by a hash of 8 bytes each."""
 _MOST_NAMED = 1_000
 

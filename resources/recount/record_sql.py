@@ -163,8 +163,8 @@ def _text_of(expression: str) -> str:
 def _marked(expressions: Sequence[str], within_us: int) -> str:
     """Return SQL of `marked`: records with `duplicate` (refused as one) and `mistaken` (wrongly refused or not).
 
-    It reads `timed`, and the frames `refused` (`_arrival_seq` of refused records) and `first_times` (`key`, `event_us`
-    and `_arrival_seq` of earlier records that were not refused).
+    It reads `timed`, and the frames `refused` (`_arrival_seq` of refused records) and `first_times` (`key`,
+    `event_us` and `_arrival_seq` of earlier records that were not refused).
     """
     if not expressions:
         return "marked AS (SELECT *, false AS duplicate, false AS mistaken FROM timed)"
