@@ -76,7 +76,7 @@ def count_join(batch: Batch, join: JoinSpec) -> list[Counted]:
         rows = written.num_rows
         first_us = pc.min(written[c.TIMESTAMP].cast(pa.int64())).as_py()
         if join.is_interval:  # a row has the time of its left event, which may be before its right one
-            first_us = max(first_us - max(join.looks_back_us, join.looks_ahead_us), c.MIN_US)
+            first_us = max(first_us - join.reach_us, c.MIN_US)
         since: Filters = [(c.TIMESTAMP, ">=", Instant(first_us))]
         near = _rows(pieces(lake, table, lake.version(table), seqs, since))
         doubled = _doubled(written if near is None else near, join)

@@ -4,6 +4,7 @@ Here: each join, stretch by stretch. Not here: which stretches (stretches.py), w
 (../recount/joins.py).
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from tidemark.assets.audit.bookmark import Bookmarks
 from tidemark.assets.audit.findings import Finding, wrong_rows
 from tidemark.assets.audit.stretches import EVENTS, by_hour, stretches, whole_from
 from tidemark.assets.log_control import last_reopened_flush
-from tidemark.assets.recount.joins import NOBODY, ROW, Stretch, reach_us, recomputed_rows, written_rows
+from tidemark.assets.recount.joins import NOBODY, ROW, Stretch, recomputed_rows, written_rows
 from tidemark.resources import tables
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
@@ -30,6 +31,7 @@ def audit_joins(
     if spec.joins and not spec.outputs.ordered_events:
         note("rows of joins were not recomputed: `outputs.ordered_events` is off, so their events are not stored")
         return
+    of_events = Counter[int]()  # counted once, when a join asks for it
     for join in spec.joins:
         names = (tables.join_table(join.name), tables.joining_table(join.name), tables.RAW_EVENTS, *EVENTS)
         if not all(map(readable, names)):
@@ -37,7 +39,9 @@ def audit_joins(
         elif join.has_table:
             note(f"rows of {join.name} were not recomputed: its right side is a table")
         else:
-            yield from _audit_join(workspace, bookmarks, join, _whole_from(workspace, join, note))
+            of_events = of_events or by_hour(workspace, EVENTS, c.TIMESTAMP)
+            hours = of_events + by_hour(workspace, [tables.join_table(join.name)], c.TIMESTAMP)
+            yield from _audit_join(workspace, bookmarks, join, hours, _whole_from(workspace, join, note))
 
 
 def _whole_from(workspace: Workspace, join: JoinSpec, note: Callable[[str], None]) -> int:
@@ -45,20 +49,22 @@ def _whole_from(workspace: Workspace, join: JoinSpec, note: Callable[[str], None
     first_us, flush = c.MIN_US, last_reopened_flush(workspace)
     gone_us = whole_from(workspace, [tables.join_table(join.name), tables.RAW_EVENTS, *EVENTS])
     if gone_us is not None:
-        first_us = gone_us + reach_us(join)
+        first_us = gone_us + join.reach_us
         rows = f"rows of {join.name} before {Instant(first_us)}"
         note(f"{rows} were not recomputed: `retention` has removed rows of it, or of what it takes")
     if flush is not None:
         # The tables of events do not show what came after a flush had closed the events of a log that was reopened.
         reached_us = workspace.progress.position_after(flush).reached_us
-        first_us = first_us if reached_us is None else max(first_us, reached_us + reach_us(join) + 1)
+        first_us = first_us if reached_us is None else max(first_us, reached_us + join.reach_us + 1)
     return first_us
 
 
-def _audit_join(workspace: Workspace, bookmarks: Bookmarks, join: JoinSpec, whole_from_us: int) -> Iterator[Finding]:
+def _audit_join(
+    workspace: Workspace, bookmarks: Bookmarks, join: JoinSpec, hours: Counter[int], whole_from_us: int
+) -> Iterator[Finding]:
     table, bookmark = tables.join_table(join.name), bookmarks.bookmark
+    final_before_us = _final_before_us(workspace, join)
     since_us = max(bookmark.windows.get(join.name, c.MIN_US), whole_from_us)
-    hours = by_hour(workspace, [table, *EVENTS], c.TIMESTAMP)
     parts = [Stretch(max(first_us, since_us), end_us) for first_us, end_us in stretches(hours) if end_us > since_us]
     wrong = dict[str, tuple[int, str]]()
     for number, stretch in enumerate(parts, start=1):
@@ -66,7 +72,7 @@ def _audit_join(workspace: Workspace, bookmarks: Bookmarks, join: JoinSpec, whol
         for what, rows in _differences(workspace, join, stretch).items():
             n, first = wrong.get(what, (0, _shown(rows)))
             wrong[what] = n + len(rows), first
-        until = {**bookmarks.bookmark.windows, join.name: min(stretch.end_us, _final_before_us(workspace, join))}
+        until = {**bookmarks.bookmark.windows, join.name: min(stretch.end_us, final_before_us)}
         bookmarks.note(windows=until, findings=(*bookmark.findings, *_findings(workspace, table, wrong)))
     yield from _findings(workspace, table, wrong)
 

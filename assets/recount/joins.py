@@ -52,11 +52,6 @@ class Stretch:
         return [(c.TIMESTAMP, ">=", Instant(first_us)), (c.TIMESTAMP, "<=", Instant(last_us))]
 
 
-def reach_us(join: JoinSpec) -> int:
-    """Return how far apart two events that meet are at most, microseconds."""
-    return max(join.looks_back_us, join.looks_ahead_us)
-
-
 def written_rows(workspace: Workspace, join: JoinSpec, stretch: Stretch) -> pa.Table:
     """Return the final rows, with ROW, that the table of a join has in a stretch."""
     table = tables.join_table(join.name)
@@ -72,7 +67,7 @@ def recomputed_rows(workspace: Workspace, join: JoinSpec, stretch: Stretch) -> p
     An event that the state of the join has is open: it has no last answer yet, or may yet meet others.
     """
     assert not join.has_table
-    in_reach = Stretch(stretch.first_us - reach_us(join), stretch.end_us + reach_us(join))
+    in_reach = Stretch(stretch.first_us - join.reach_us, stretch.end_us + join.reach_us)
     return final_rows(_events(workspace, join, in_reach), join, stretch)
 
 

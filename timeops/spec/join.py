@@ -222,6 +222,11 @@ class JoinSpec(SpecModel):
         return 0 if self.direction == "backward" else self.within_us
 
     @property
+    def reach_us(self) -> int:
+        """How far apart two events that meet are at most, microseconds."""
+        return max(self.looks_back_us, self.looks_ahead_us)
+
+    @property
     def allowed_lateness_us(self) -> int:
         """How long after an answer was due late events still revise it, microseconds."""
         return micros(self.allowed_lateness)
