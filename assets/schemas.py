@@ -162,6 +162,17 @@ def value_as(name: str, there: DataType, kind: DataType, zone: str) -> Column:
     return F.when(fits.cast(there) == column, fits)
 
 
+def values_hash(fields: Sequence[StructField]) -> Column:
+    """Return a hash, BIGINT, of the values of some columns, each as the type of its field."""
+    return F.xxhash64(F.lit(0), *map(_hashable, fields))
+
+
+def _hashable(field: StructField) -> Column:
+    """Return a column as Spark can hash it: a map has no order."""
+    column = F.col(quoted(field.name)).cast(field.dataType)
+    return F.to_json(F.struct(column)) if "map<" in field.dataType.simpleString() else column
+
+
 def _tried(name: str, words: str) -> str:
     return f"try_cast({quoted(name)} AS {words})"
 

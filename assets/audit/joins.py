@@ -14,7 +14,8 @@ from tidemark.assets.audit.bookmark import Bookmarks
 from tidemark.assets.audit.findings import Finding, wrong_rows
 from tidemark.assets.audit.stretches import EVENTS, by_hour, stretches, whole_from
 from tidemark.assets.log_control import last_reopened_flush
-from tidemark.assets.recount.joins import NOBODY, ROW, Stretch, recomputed_rows, written_rows
+from tidemark.assets.recount.joins import NOBODY, ROW, US, Stretch, recomputed_rows, written_rows
+from tidemark.assets.recount.table_joins import wrong_answers
 from tidemark.resources import tables
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
@@ -26,18 +27,19 @@ from tidemark.timeops.utc import Instant
 def audit_joins(
     workspace: Workspace, bookmarks: Bookmarks, readable: Callable[[str], bool], note: Callable[[str], None]
 ) -> Iterator[Finding]:
-    """Recompute the final rows of each join of two sources; arguments as of `audit_verdicts`."""
+    """Recompute the final rows of each join; arguments as of `audit_verdicts`."""
     spec = workspace.spec
     if spec.joins and not spec.outputs.ordered_events:
         note("rows of joins were not recomputed: `outputs.ordered_events` is off, so their events are not stored")
         return
     of_events = Counter[int]()  # counted once, when a join asks for it
     for join in spec.joins:
-        names = (tables.join_table(join.name), tables.joining_table(join.name), tables.RAW_EVENTS, *EVENTS)
+        names = [tables.join_table(join.name), tables.joining_table(join.name), tables.RAW_EVENTS, *EVENTS]
+        names += [tables.right_rows_table(join.name)] if join.has_table else []
         if not all(map(readable, names)):
             note(f"rows of {join.name} were not recomputed: a table that this takes cannot be read")
-        elif join.has_table:
-            note(f"rows of {join.name} were not recomputed: its right side is a table")
+        elif join.right.takes_all_columns and join.right.ddl is None:
+            note(f"rows of {join.name} were not recomputed: its right side has no `schema`, and the spec has changed")
         else:
             of_events = of_events or by_hour(workspace, EVENTS, c.TIMESTAMP)
             hours = of_events + by_hour(workspace, [tables.join_table(join.name)], c.TIMESTAMP)
@@ -87,12 +89,15 @@ def _final_before_us(workspace: Workspace, join: JoinSpec) -> int:
 
 def _differences(workspace: Workspace, join: JoinSpec, stretch: Stretch) -> dict[str, pa.Table]:
     """Return the rows of a stretch that are not as they follow from the events, by what is wrong with them."""
+    if join.has_table:
+        differences = wrong_answers(workspace, join, stretch)
+        return {what: rows for what, rows in differences.items() if len(rows)}
     written, again = written_rows(workspace, join, stretch), recomputed_rows(workspace, join, stretch)
     times = written.group_by(ROW).aggregate([([], "count_all")])
     differences = {
         "there more than once": times.filter(pc.greater(times["count_all"], 1)),
-        "lacking": again.join(written, ROW, join_type="left anti"),
-        "too many": written.join(again, ROW, join_type="left anti"),
+        "lacking": again.join(written, [*ROW, US], join_type="left anti"),
+        "too many": written.join(again, [*ROW, US], join_type="left anti"),
     }
     return {what: rows for what, rows in differences.items() if len(rows)}
 

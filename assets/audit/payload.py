@@ -1,9 +1,12 @@
-"""Audit of payload: each event has the values of its record in the log.
+"""Audit of payload: each event, row of a join and dead letter has the values of its record in the log.
 
-Here: `ordered_events` and `held_events` against `raw_events`. Not here: where a record is (verdicts.py).
+Here: tables that copy payload, against `raw_events`. Not here: where a record is (verdicts.py), which events a row of
+a join is made of, and what it takes from a table that is not a stream (joins.py).
 """
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from pyspark.sql import Column, DataFrame
@@ -13,48 +16,133 @@ from pyspark.sql.types import StructField
 from tidemark.assets.audit.findings import Finding, some, wrong_rows
 from tidemark.assets.exclusions import Numbers, records_between
 from tidemark.assets.retention import log_begins_at
-from tidemark.assets.schemas import payload_of
+from tidemark.assets.schemas import payload_of, values_hash
+from tidemark.assets.spec_changes import recorded_specs
 from tidemark.resources import tables
+from tidemark.resources.delta.versions import Filters
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.expressions.tokens import quoted
+from tidemark.timeops.expressions.tokens import literal, quoted
+from tidemark.timeops.expressions.try_expression import as_json
 from tidemark.timeops.printable import plural
+from tidemark.timeops.spec import Spec
+from tidemark.timeops.spec.changes import types_in_tables
+from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ
 
 _MOST = 1_000_000
 """Records whose values are compared at once, by a hash of 8 bytes each."""
 _MOST_NAMED = 1_000
 
 
+@dataclass(frozen=True)
+class _Copies:
+    """Rows with values of records.
+
+    Attributes:
+        table: Their table.
+        seq: The column with the number of the record.
+        names: The columns of the log, each with its name in the table.
+        changed_seqs: The records of which a row has other values, so far.
+    """
+
+    table: str
+    seq: str
+    names: Mapping[str, str]
+    changed_seqs: set[int] = field(default_factory=set)
+
+
 def audit_payload(workspace: Workspace, readable: Callable[[str], bool]) -> Iterator[Finding]:
-    """Compare the payload of events with the log's; `readable` says of a table whether its rows can be compared."""
-    changed_seqs = {table: list[int]() for table in (tables.ORDERED_EVENTS, tables.HELD_EVENTS) if readable(table)}
-    end, names = workspace.progress.processed_end(), {*payload_of(workspace).names, c.ARRIVAL}
-    names = names.intersection(*map(workspace.lake.columns, changed_seqs))
+    """Compare what tables have of records with the log; `readable` says whether the rows of one can be compared."""
+    copies = [copy for copy in _copies(workspace) if readable(copy.table)]
+    has_letters, changed_letters = readable(tables.DEAD_LETTERS), set[int]()
+    end = workspace.progress.processed_end()
     for first in range(log_begins_at(workspace), end, _MOST):
-        workspace.tell(f"comparing the payload of events with the log, from record {first:,} of {end:,} on")
+        workspace.tell(f"comparing payload with the log, from record {first:,} of {end:,} on")
         seqs = range(first, min(first + _MOST, end))
         log = records_between(workspace, seqs.start, seqs.stop)  # also with records in the places of others
-        payload = [field for field in log.schema if field.name in names]
-        hashes = np.zeros(len(seqs), np.int64)
-        at, values = _hashes(log, seqs, payload)
-        hashes[at] = values
-        for table, seqs_of_table in changed_seqs.items():
-            events = workspace.read_base(table, filters=[(c.SEQ, ">=", seqs.start), (c.SEQ, "<", seqs.stop)])
-            at, values = _hashes(events, seqs, payload)
-            seqs_of_table.extend((first + np.sort(at[hashes[at] != values])[:_MOST_NAMED]).tolist())
-    for table, seqs_of_table in changed_seqs.items():
-        if seqs_of_table:
-            what = f"the payload of {plural(len(seqs_of_table), 'event')} is not the one of the record"
-            yield wrong_rows(workspace, table, f"{what} in `{tables.RAW_EVENTS}`: {some(seqs_of_table)}")
+        _compare_copies(workspace, log, seqs, copies)
+        if has_letters and len(changed_letters) < _MOST_NAMED:
+            changed_letters.update(_changed_letters(workspace, log, seqs))
+    by_table = {copy.table: set[int]() for copy in copies}
+    for copy in copies:
+        by_table[copy.table] |= copy.changed_seqs
+    for table, changed_seqs in (*by_table.items(), (tables.DEAD_LETTERS, changed_letters)):
+        if changed_seqs:
+            rows = "dead letter" if table == tables.DEAD_LETTERS else "event"
+            what = f"the payload of {plural(len(changed_seqs), rows)} is not the one of the record"
+            yield wrong_rows(workspace, table, f"{what} in `{tables.RAW_EVENTS}`: {some(sorted(changed_seqs))}")
 
 
-def _hashes(rows: DataFrame, seqs: range, payload: list[StructField]) -> tuple[Numbers, Numbers]:
-    """Return by row its place in a range of numbers, and a hash of its values as the log types them."""
-    hashed = rows.select(c.SEQ, F.xxhash64(*map(_hashable, payload)).alias("hash")).toArrow()
-    return hashed[c.SEQ].to_numpy() - seqs.start, hashed["hash"].to_numpy()
+def _copies(workspace: Workspace) -> Iterator[_Copies]:
+    """Yield the tables with values of records; a row of a join has the ones of two."""
+    spec, of_log = workspace.spec, {*payload_of(workspace).names, c.ARRIVAL}
+    if spec.outputs.ordered_events:
+        for table in (tables.ORDERED_EVENTS, tables.HELD_EVENTS):
+            yield _there(workspace, _Copies(table, c.SEQ, {name: name for name in of_log}))
+    for join in spec.joins:
+        table, columns = tables.join_table(join.name), spec.join_columns[join.name]
+        yield _there(workspace, _Copies(table, LEFT_SEQ, {name: name for name in columns.left}))
+        if not join.has_table:
+            yield _there(workspace, _Copies(table, RIGHT_SEQ, dict(columns.right)))
 
 
-def _hashable(field: StructField) -> Column:
-    """Return a column as Spark can hash it: a map has no order."""
-    column = F.col(quoted(field.name)).cast(field.dataType)
-    return F.to_json(F.struct(column)) if "map<" in field.dataType.simpleString() else column
+def _there(workspace: Workspace, copy: _Copies) -> _Copies:
+    """Return copies with the columns alone that their table has; one that was read later may lack in it."""
+    there = workspace.lake.columns(copy.table) if workspace.lake.exists(copy.table) else ()
+    return _Copies(copy.table, copy.seq, {name: shown for name, shown in copy.names.items() if shown in there})
+
+
+def _compare_copies(workspace: Workspace, log: DataFrame, seqs: range, copies: Sequence[_Copies]) -> None:
+    """Note the records of a range of which rows of tables have other values."""
+    types = {field.name: field for field in log.schema}
+    of_records = [values_hash([types[name] for name in copy.names]) for copy in copies]
+    at, hashes_of_records = _hashes(log, c.SEQ, seqs, of_records)
+    for copy, values in zip(copies, hashes_of_records, strict=True):
+        expected = np.zeros(len(seqs), np.int64)
+        expected[at] = values
+        rows = workspace.read_base(copy.table, filters=[(copy.seq, ">=", seqs.start), (copy.seq, "<", seqs.stop)])
+        named = [StructField(shown, types[name].dataType) for name, shown in copy.names.items()]
+        row_at, [written] = _hashes(rows, copy.seq, seqs, [values_hash(named)])
+        changed = np.unique(row_at[expected[row_at] != written])
+        copy.changed_seqs.update((seqs.start + changed[:_MOST_NAMED]).tolist())
+
+
+def _hashes(rows: DataFrame, seq: str, seqs: range, hashes: Sequence[Column]) -> tuple[Numbers, list[Numbers]]:
+    """Return by row its place in a range of numbers, and some hashes of its values."""
+    names = [f"hash_{number}" for number in range(len(hashes))]
+    hashed = rows.select(
+        F.col(seq), *[value.alias(name) for name, value in zip(names, hashes, strict=True)]
+    ).toArrow()
+    return hashed[seq].to_numpy() - seqs.start, [hashed[name].to_numpy() for name in names]
+
+
+def _changed_letters(workspace: Workspace, log: DataFrame, seqs: range) -> list[int]:
+    """Return the records of a range of which a dead letter has other values, or another text that was no record.
+
+    A letter of an earlier spec may lack columns, which its record then lacks too. Columns that have had other types,
+    and so other texts, are left out, and so are letters of records that were let in again, maybe corrected.
+    """
+    names = payload_of(workspace).names
+    numbers: Filters = [(c.SEQ, ">=", seqs.start), (c.SEQ, "<", seqs.stop)]
+    letters = workspace.read_base(tables.DEAD_LETTERS, filters=numbers).where("replayed_at IS NULL")
+    texts = log.selectExpr(c.SEQ, c.MALFORMED, f"{as_json(*map(quoted, names))} AS __tm_expected")
+    both = letters.select(c.SEQ, "payload").join(texts, c.SEQ)
+    written, expected = (f"from_json({text}, 'map<string,string>')" for text in ("payload", "__tm_expected"))
+    values = [
+        f"try_element_at({written}, {literal(name)}) <=> try_element_at({expected}, {literal(name)})"
+        for name in _of_one_type(workspace, names)
+    ]
+    same = f"payload <=> coalesce({c.MALFORMED}, __tm_expected)"
+    is_same = f"({same} OR ({c.MALFORMED} IS NULL AND {' AND '.join(values) or 'true'}))"
+    changed = both.where(f"NOT coalesce({is_same}, false)").select(c.SEQ).limit(_MOST_NAMED)
+    return [row[c.SEQ] for row in changed.collect()]
+
+
+def _of_one_type(workspace: Workspace, names: Sequence[str]) -> list[str]:
+    """Return the columns that have had no other type in any spec of the log."""
+    types = defaultdict[str, set[str]](set)
+    for recorded in recorded_specs(workspace):
+        for source in Spec.model_validate(recorded).sources:
+            for name, kind in types_in_tables(source.columns, source.rename).items():
+                types[name.lower()].add(kind)
+    return [name for name in names if len(types[name.lower()]) <= 1]

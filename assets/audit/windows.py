@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tidemark.assets.audit.bookmark import Bookmarks
-from tidemark.assets.audit.findings import Finding, of_window
+from tidemark.assets.audit.findings import Finding, of_window, some
 from tidemark.assets.audit.stretches import EVENTS, by_hour, stretches, whole_from
+from tidemark.assets.recount.lost_results import events_without_result, shows_lost_results
 from tidemark.assets.recount.windows import START, Part, WrongResult, can_recompute, doubled_results, wrong_results
 from tidemark.resources import tables
 from tidemark.resources.workspace import Workspace
@@ -52,7 +53,9 @@ def audit_windows(
             if whole_from_us is not None:
                 first = f"results of {window.name} that start before {Instant(whole_from_us)}"
                 note(f"{first} were not recomputed: `retention` has removed rows of them, or of what they take")
-            yield from _audit_window(workspace, bookmarks, window, hours, whole_from_us)
+            of_lost = (tables.DEAD_LETTERS, tables.needed_table(window))
+            finds_lost = shows_lost_results(workspace, window) and all(map(readable, of_lost))
+            yield from _audit_window(workspace, bookmarks, window, hours, whole_from_us, finds_lost=finds_lost)
 
 
 def _read_by(workspace: Workspace, window: WindowSpec) -> tuple[Sequence[str], str]:
@@ -70,13 +73,15 @@ def _audit_window(
     window: WindowSpec,
     hours: Counter[int],
     whole_from_us: int | None,
+    *,
+    finds_lost: bool,
 ) -> Iterator[Finding]:
     position, bookmark = workspace.progress.position(), bookmarks.bookmark
     closed_us = c.MAX_US if position.final else position.watermark_us
     since_us = max(bookmark.windows.get(window.name, c.MIN_US), c.MIN_US if whole_from_us is None else whole_from_us)
     reach_us = window.longest_us if window.closes_on_grid else window.reach_us
     parts = [Part(max(first_us, since_us), end_us, closed_us) for first_us, end_us in stretches(hours, reach_us)]
-    wrong, doubled = list[WrongResult](), list[Mapping[str, Any]]()
+    wrong, doubled, nowhere_seqs = list[WrongResult](), list[Mapping[str, Any]](), list[int]()
     for number, part in enumerate(parts, start=1):
         if part.end_us <= since_us:
             continue
@@ -85,9 +90,11 @@ def _audit_window(
             if len(wrong) < _MOST_NAMED:
                 wrong.append(result)
         doubled += doubled_results(workspace, window, part, workspace.base_of)
+        nowhere_seqs += events_without_result(workspace, window, part) if finds_lost else []
         until = {**bookmarks.bookmark.windows, window.name: min(part.end_us, _final_before_us(window, closed_us))}
-        bookmarks.note(windows=until, findings=(*bookmark.findings, *_findings(workspace, window, wrong, doubled)))
-    yield from _findings(workspace, window, wrong, doubled)
+        findings = tuple(_findings(workspace, window, wrong, doubled, nowhere_seqs))
+        bookmarks.note(windows=until, findings=(*bookmark.findings, *findings))
+    yield from _findings(workspace, window, wrong, doubled, nowhere_seqs)
 
 
 def _final_before_us(window: WindowSpec, closed_us: int | None) -> int:
@@ -101,13 +108,21 @@ def _final_before_us(window: WindowSpec, closed_us: int | None) -> int:
 
 
 def _findings(
-    workspace: Workspace, window: WindowSpec, wrong: Sequence[WrongResult], doubled: Sequence[Mapping[str, Any]]
+    workspace: Workspace,
+    window: WindowSpec,
+    wrong: Sequence[WrongResult],
+    doubled: Sequence[Mapping[str, Any]],
+    nowhere_seqs: Sequence[int],
 ) -> Iterator[Finding]:
     if wrong:
         yield of_window(workspace, window, _said(wrong))
     if doubled:
         what = f"{plural(len(doubled), 'window and group is', 'windows and groups are')} there more than once"
         yield of_window(workspace, window, f"{what}: {_shown(doubled[0])}")
+    if nowhere_seqs:
+        what, whom = plural(len(nowhere_seqs), "event is", "events are"), "it" if len(nowhere_seqs) == 1 else "them"
+        what = f"{what} in no final result, and no open window needs {whom}: {some(nowhere_seqs)}"
+        yield of_window(workspace, window, what)
 
 
 def _said(wrong: Sequence[WrongResult]) -> str:

@@ -24,7 +24,7 @@ from tidemark.resources.delta.versions import Filters
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.events.adjustment import KEPT
-from tidemark.timeops.expressions.tokens import quoted
+from tidemark.timeops.expressions.tokens import literal, quoted
 from tidemark.timeops.instants import NONE
 from tidemark.timeops.spec import JoinSpec
 from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ
@@ -36,6 +36,8 @@ NOBODY = -1
 """The number in place of an event that a row does not have."""
 ROW = (LEFT_SEQ, RIGHT_SEQ)
 """The columns, BIGINT, of a final row: the numbers of its events."""
+US = "us"
+"""The column, BIGINT, with the time of a final row, microseconds."""
 
 
 @dataclass(frozen=True)
@@ -53,29 +55,41 @@ class Stretch:
 
 
 def written_rows(workspace: Workspace, join: JoinSpec, stretch: Stretch) -> pa.Table:
-    """Return the final rows, with ROW, that the table of a join has in a stretch."""
+    """Return the final rows, with ROW and US, that the table of a join has in a stretch."""
     table = tables.join_table(join.name)
     final: Filters = [*stretch.times, ("_is_final", "=", True)]
-    rows = pieces(workspace.lake, table, workspace.base_of(table), ROW, final)
-    row_table = pa.Table.from_batches(rows, pa.schema([(name, pa.int64()) for name in ROW]))
-    return pa.table({name: pc.fill_null(row_table[name], NOBODY) for name in ROW})
+    read = pieces(workspace.lake, table, workspace.base_of(table), [*ROW, c.TIMESTAMP], final)
+    kinds = [*((name, pa.int64()) for name in ROW), (c.TIMESTAMP, pa.timestamp("us", "UTC"))]
+    rows = pa.Table.from_batches(read, pa.schema(kinds))
+    seqs = {name: pc.fill_null(rows[name], NOBODY) for name in ROW}
+    return pa.table({**seqs, US: rows[c.TIMESTAMP].cast(pa.int64())})
 
 
 def recomputed_rows(workspace: Workspace, join: JoinSpec, stretch: Stretch) -> pa.Table:
-    """Recompute the final rows, with ROW, of a join of two sources in a stretch.
+    """Recompute the final rows, with ROW and US, of a join of two sources in a stretch.
 
     An event that the state of the join has is open: it has no last answer yet, or may yet meet others.
     """
     assert not join.has_table
     in_reach = Stretch(stretch.first_us - join.reach_us, stretch.end_us + join.reach_us)
-    return final_rows(_events(workspace, join, in_reach), join, stretch)
+    return final_rows(events_of(workspace, join, in_reach), join, stretch)
 
 
 def final_rows(events: "Events", join: JoinSpec, stretch: Stretch) -> pa.Table:
-    """Return the final rows, with ROW, of a stretch that follow from the events in reach of it."""
-    lefts = events.of(events.is_left & ~events.came_later_than(join.closes_after_us))
+    """Return the final rows, with ROW and US, of a stretch that follow from the events in reach of it."""
     rights = events.of(~events.is_left & ~events.came_later_than(join.useful_for_us))
-    return _paired(lefts, rights, join, stretch) if join.is_interval else _answered(lefts, rights, join, stretch)
+    if not join.is_interval:
+        return _answered(closed_lefts(events, join, stretch), rights, join)
+    return _paired(events.of(_lefts(events, join)), rights, join, stretch)
+
+
+def closed_lefts(events: "Events", join: JoinSpec, stretch: Stretch) -> "Events":
+    """Return the left events of a stretch that have their last answer."""
+    return events.of(_lefts(events, join) & events.within(stretch) & ~events.is_open)
+
+
+def _lefts(events: "Events", join: JoinSpec) -> Flags:
+    return events.is_left & ~events.came_later_than(join.closes_after_us)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +132,8 @@ class Events:
         return np.asarray((self.us >= stretch.first_us) & (self.us < stretch.end_us))
 
 
-def _events(workspace: Workspace, join: JoinSpec, stretch: Stretch) -> Events:
+def events_of(workspace: Workspace, join: JoinSpec, stretch: Stretch) -> Events:
+    """Return the events of a join in a stretch, as the tables of events have them."""
     both = workspace.read_base(tables.ORDERED_EVENTS, filters=stretch.times).drop(c.RELEASE_SEQ)
     both = both.unionByName(workspace.read_base(tables.HELD_EVENTS, filters=stretch.times))
     met = f"IF(array_contains({c.ADJUSTED_BY}, '{KEPT}'), unix_micros({c.WATERMARK}), NULL)"
@@ -126,8 +141,8 @@ def _events(workspace: Workspace, join: JoinSpec, stretch: Stretch) -> Events:
         "seqs": c.SEQ,
         "us": f"unix_micros({c.TIMESTAMP})",
         "met_us": f"coalesce({met}, {NONE}L)",
-        "keys": f"xxhash64({', '.join([c.TIMELINE, *_key(both, join)])})",
-        "has_key": " AND ".join(f"{quoted(name)} IS NOT NULL" for name in join.on) or "true",
+        "keys": key_of(both, join),
+        "has_key": has_key(join),
     }
     rows = both.selectExpr(*[f"{value} AS {name}" for name, value in values.items()]).toArrow()
     named = {name: rows[name].to_numpy() for name in values}
@@ -149,11 +164,20 @@ def _seqs_of(workspace: Workspace, join: JoinSpec, seqs: Numbers) -> list[Number
     return [log.filter(pc.equal(log[c.SOURCE], source))[c.SEQ].to_numpy() for source in join.sources]
 
 
-def _key(events: DataFrame, join: JoinSpec) -> list[str]:
-    """Return SQL of the columns of `on`, such that equal numbers have one hash: 0.0 and -0.0 are equal."""
+def key_of(events: DataFrame, join: JoinSpec) -> str:
+    """Return SQL of a hash of the timeline and the columns of `on`, such that equal numbers have one: 0.0 and -0.0.
+
+    Where the right side is a table, `on` says which timeline a row is for.
+    """
     floats = {field.name for field in events.schema if isinstance(field.dataType, T.FloatType | T.DoubleType)}
     lower = {name.lower() for name in floats}
-    return [f"({quoted(on)} + 0E0)" if on.lower() in lower else quoted(on) for on in join.on]
+    columns = [f"({quoted(on)} + 0E0)" if on.lower() in lower else quoted(on) for on in join.on]
+    return f"xxhash64({', '.join([literal('') if join.has_table else c.TIMELINE, *columns])})"
+
+
+def has_key(join: JoinSpec) -> str:
+    """Return SQL of a BOOLEAN, never null: no column of `on` is null."""
+    return " AND ".join(f"{quoted(name)} IS NOT NULL" for name in join.on) or "true"
 
 
 def _open(workspace: Workspace, join: JoinSpec) -> Numbers:
@@ -176,9 +200,15 @@ def _reach(lefts: Events, rights: Events, first_us: Numbers, last_us: Numbers) -
     return begin, np.where(has_some, end, begin)
 
 
-def _answered(lefts: Events, rights: Events, join: JoinSpec, stretch: Stretch) -> pa.Table:
-    """Return the last answers of an as-of join: the nearest partner that came while the left event was open."""
-    closed = lefts.of(lefts.within(stretch) & ~lefts.is_open)
+def _answered(lefts: Events, rights: Events, join: JoinSpec) -> pa.Table:
+    """Return the last answers of an as-of join to closed events."""
+    partner_seqs = last_answers(lefts, rights, join)
+    has_row = (partner_seqs != NOBODY) | join.keeps_left
+    return pa.table([lefts.seqs[has_row], partner_seqs[has_row], lefts.us[has_row]], [*ROW, US])
+
+
+def last_answers(closed: Events, rights: Events, join: JoinSpec) -> Numbers:
+    """Return the nearest partner of each left event among the right ones that came while it was open, or NOBODY."""
     usable = rights.of(rights.has_key)
     partner_seqs = np.full(len(closed), NOBODY)
     apart_us = np.full(len(closed), c.MAX_US)
@@ -194,8 +224,7 @@ def _answered(lefts: Events, rights: Events, join: JoinSpec, stretch: Stretch) -
         nearer = with_partner[np.abs(ordered.us[at[with_partner]] - closed.us[with_partner]) < apart_us[with_partner]]
         partner_seqs[nearer] = ordered.seqs[at[nearer]]
         apart_us[nearer] = np.abs(ordered.us[at[nearer]] - closed.us[nearer])
-    has_row = (partner_seqs != NOBODY) | join.keeps_left
-    return pa.table([closed.seqs[has_row], partner_seqs[has_row]], ROW)
+    return partner_seqs
 
 
 def _nearest_in_time(
@@ -235,9 +264,9 @@ def _paired(lefts: Events, rights: Events, join: JoinSpec, stretch: Stretch) -> 
     of_left, of_right = of_left[~had_closed], of_right[~had_closed]
     here = lefts.within(stretch)[of_left]
     pairs = lefts.seqs[of_left], usable.seqs[of_right]
-    rows = [(pairs[0][here], pairs[1][here])]
+    rows = [(pairs[0][here], pairs[1][here], lefts.us[of_left][here])]
     for side, seqs, keeps in ((lefts, pairs[0], join.keeps_left), (rights, pairs[1], join.keeps_right)):
-        alone = side.seqs[side.within(stretch) & ~side.is_open & ~np.isin(side.seqs, seqs) & keeps]
+        alone = side.of(side.within(stretch) & ~side.is_open & ~np.isin(side.seqs, seqs) & keeps)
         nobody = np.full(len(alone), NOBODY)
-        rows.append((alone, nobody) if side is lefts else (nobody, alone))
-    return pa.table([np.concatenate(seqs) for seqs in zip(*rows, strict=True)], ROW)
+        rows.append((alone.seqs, nobody, alone.us) if side is lefts else (nobody, alone.seqs, alone.us))
+    return pa.table([np.concatenate(values) for values in zip(*rows, strict=True)], [*ROW, US])

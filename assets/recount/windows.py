@@ -118,7 +118,7 @@ def wrong_results(
     table = tables.window_table(window.name)
     filters = None if part is None else part.starts
     written = workspace.lake.read(table, version(table), filters=filters).where("_is_final")
-    if (flushed_us := _flushed_up_to(workspace, window)) is not None:
+    if (flushed_us := flushed_up_to(workspace, window)) is not None:
         written = written.where(f"unix_micros({START}) > {flushed_us}")
     spans = written.select(START, END).distinct()
     if part is not None:
@@ -168,14 +168,18 @@ def doubled_results(
     return [row.asDict(recursive=True) for row in readable(doubled.limit(_MOST_DOUBLED)).collect()]
 
 
+def closes_by_arithmetic(workspace: Workspace, window: WindowSpec) -> bool:
+    """Return whether the spec and the watermark say which windows have closed, whatever is in them."""
+    is_plain = window.closes_on_grid and window.local_grid is None and window.input is None
+    return is_plain and not workspace.spec.time.over and workspace.spec.time.start_at is None
+
+
 def _closed_spans(workspace: Workspace, window: WindowSpec, part: Part) -> DataFrame | None:
     """Return the windows of a part that have closed, whether they have a row or not; None where that is not known.
 
     That is plain arithmetic on a grid in UTC. A timeline of its own, and a window over another one, may close later.
     """
-    is_plain = window.closes_on_grid and window.local_grid is None and window.input is None
-    spec = workspace.spec
-    if part.closed_us is None or not is_plain or spec.time.over or spec.time.start_at is not None:
+    if part.closed_us is None or not closes_by_arithmetic(workspace, window):
         return None
     first_us = part.first_us + (window.offset_us - part.first_us) % window.start_step_us
     starts = range(first_us, part.end_us, window.start_step_us)
@@ -238,6 +242,13 @@ def events_in(
         within: The times of the events that are read; by default all.
         version: The versions that are read.
     """
+    bounds = spans.selectExpr(f"{START} AS __tm_from", f"{END} AS __tm_to")
+    events = grouped_events(workspace, window, within, version)
+    return events.join(F.broadcast(bounds), F.expr(_is_in(window)))
+
+
+def grouped_events(workspace: Workspace, window: WindowSpec, within: Filters, version: Versions) -> DataFrame:
+    """Return the events that a window takes, with their group as `__tm_of_<column>`; arguments of `events_in`."""
     events = _events(workspace, window, within, version)
     columns = Columns.of(events)
     passing = events if window.where is None else events.where(columns.read(window.where).sql)
@@ -247,9 +258,7 @@ def events_in(
         gap, most = columns.read(window.gap_by).sql, f"INTERVAL {window.reach_us} MICROSECONDS"
         passing = passing.where(f"{gap} > INTERVAL 0 SECONDS AND {gap} <= {most}")
     groups = {f"__tm_of_{name}": columns.read(text).sql for name, text in window.group_expressions}
-    grouped = passing.selectExpr("*", *[f"{value} AS {quoted(name)}" for name, value in groups.items()])
-    bounds = spans.selectExpr(f"{START} AS __tm_from", f"{END} AS __tm_to")
-    return grouped.join(F.broadcast(bounds), F.expr(_is_in(window)))
+    return passing.selectExpr("*", *[f"{value} AS {quoted(name)}" for name, value in groups.items()])
 
 
 def by_window(events: DataFrame, window: WindowSpec) -> GroupedData:
@@ -351,7 +360,7 @@ def _may_overlap(window: WindowSpec) -> str:
     return f"coalesce(__tm_met > greatest(__tm_at, __tm_from + {gap}) + {lateness}, false)"
 
 
-def _flushed_up_to(workspace: Workspace, window: WindowSpec) -> int | None:
+def flushed_up_to(workspace: Workspace, window: WindowSpec) -> int | None:
     """Return the start, microseconds, up to which a flush may have closed windows in a log that was reopened.
 
     For these the tables of events do not show which events the flush kept out.

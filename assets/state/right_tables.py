@@ -35,7 +35,7 @@ def right_sides(workspace: Workspace, versions: Mapping[str, str]) -> Mapping[st
     for join in workspace.spec.joins:
         if join.has_table:
             version = versions.get(join.name) or _table_of(workspace, join).version()
-            by_join[join.name] = right_events(_rows(workspace, join, version), join, over)
+            by_join[join.name] = right_events(rows_of_version(workspace, join, version), join, over)
     return by_join
 
 
@@ -50,7 +50,7 @@ def write_right_rows(batch: Batch, join: JoinSpec) -> None:
     version = segment_of(batch.plan).tables[join.name]
     if _kept(batch.workspace, join, version) is None:
         *_, valid_from, of_version = right_schema(join).names
-        rows = _rows(batch.workspace, join, version)
+        rows = rows_of_version(batch.workspace, join, version)
         copy = rows.withColumnsRenamed({VALID_FROM: valid_from}).withColumn(of_version, F.lit(version))
         nothing = batch.workspace.spark.createDataFrame([(version,)], f"{quoted(of_version)} STRING")
         # A row without an instant says that the version is there, if it has no rows.
@@ -61,7 +61,7 @@ def _table_of(workspace: Workspace, join: JoinSpec) -> ReferenceTable:
     return ReferenceTable(join, workspace.file.folder)
 
 
-def _rows(workspace: Workspace, join: JoinSpec, version: str) -> DataFrame:
+def rows_of_version(workspace: Workspace, join: JoinSpec, version: str) -> DataFrame:
     """Return the rows of a version, with VALID_FROM: as they were kept, or else as the table has them.
 
     What was kept may be of an earlier `right.schema`.

@@ -277,6 +277,11 @@ DAMAGES: Mapping[str, tuple[Damage, str, str]] = {
         "held_events",
         "the payload of 1 event is not the one of the record in `raw_events`",
     ),
+    "a dead letter has another payload": (
+        changed("dead_letters", with_column("payload", first_changed(lambda text: text.replace('"e', '"f', 1)))),
+        "dead_letters",
+        "the payload of 1 dead letter is not the one of the record in `raw_events`",
+    ),
     "release numbers have a gap": (
         changed("ordered_events", with_column("_release_seq", numbers_from(3))),
         "ordered_events",
@@ -288,6 +293,11 @@ DAMAGES: Mapping[str, tuple[Damage, str, str]] = {
         "1 result is not as recomputed (1 with other values)",
     ),
     "a result is lost": (changed("windows/per_minute", without_row), "windows/per_minute", "1 lacking"),
+    "a session is lost": (
+        changed("windows/visits", without_row),
+        "windows/visits",
+        "in no final result, and no open window needs",
+    ),
     "a result is doubled": (changed("windows/visits", with_a_row_twice), "windows/visits", "there more than once"),
     "a revision is lost": (
         changed("history/per_minute", with_column("_revision", numbers_from(1))),

@@ -17,11 +17,17 @@ windows:
   - {name: grow, kind: cumulative, step: 20 s, size: 1 minute, aggregates: {n: count(*)}}
   - {name: instants, kind: snapshot, aggregates: {n: count(*)}}
   - {name: visits, kind: session, gap: 8 s, group_by: [k], aggregates: {n: count(*)}}
+  - {name: at_most, kind: session, gap: 8 s, max_duration: 20 s, aggregates: {n: count(*)}}
+  - {name: recent, kind: sliding, size: 10 s, group_by: [k], aggregates: {n: count(*)}}
+  - {name: local, kind: hopping, size: 1 hour, hop: 30 minutes, time_zone: Asia/Kolkata, aggregates: {n: count(*)}}
   - {name: right, kind: tumbling, size: 1 minute, closed: right, group_by: [k], aggregates: {n: count(*)}}
 """
-OF_TIMELINES = (
-    "windows:\n  - {name: minutes, kind: tumbling, size: 1 minute, group_by: [k], aggregates: {n: count(*)}}\n"
-)
+OF_TIMELINES = """\
+windows:
+  - {name: minutes, kind: tumbling, size: 1 minute, group_by: [k], aggregates: {n: count(*)}}
+  - {name: visits, kind: session, gap: 8 s, group_by: [k], aggregates: {n: count(*)}}
+  - {name: recent, kind: sliding, size: 10 s, group_by: [k], aggregates: {n: count(*)}}
+"""
 
 
 def spec(time: str, windows: str = WINDOWS, more: str = "") -> str:
