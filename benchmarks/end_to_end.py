@@ -32,7 +32,7 @@ def commands_of(files: Path, kind: str, tidemark: str, keys: str = "text") -> Co
     It has the settings of Tidemark's sessions, which make it three times as fast, and once more Spark's own.
     """
     # DuckDB and Polars read the type of the keys from the files.
-    typed = {peer: ("--key-type", KEYS[keys]) for peer in (SPARK, FLINK)}
+    typed = dict.fromkeys((SPARK, FLINK), ("--key-type", KEYS[keys]))
 
     def ours(*, ordered: bool) -> Command:
         return lambda work: tidemark_run(tidemark, write_spec(work, files, kind, ordered=ordered, keys=keys))
