@@ -204,9 +204,7 @@ class _Examination:
             while batch := _fitting(self.source, queue, self.ready, room_bytes):
                 queue = queue[len(batch) :]
                 for file, looked in zip(batch, pool.map(look, batch), strict=True):
-                    outcome = self._judged(looked)
-                    room_bytes -= file.new_bytes if isinstance(outcome, FileRange) else 0
-                    self._note(file, outcome)
+                    room_bytes -= self._judged_bytes(file, looked)
         return FilesFound(
             ready=tuple(self.ready),
             left=len(queue),
@@ -216,19 +214,6 @@ class _Examination:
             notes=tuple(self.notes),
             needs_copies=bool(self.ready) and has_lines(self.source),
         )
-
-    def _judged(self, looked: Looked | InputError) -> Outcome | InputError:
-        if isinstance(looked, InputError):
-            return looked
-        age = None
-        if self.now is not None:
-            age_us = us_of(self.now) - looked.file.modified_us
-            # Of a file that is dated far ahead, a line would wait for ever, without a word.
-            age = timedelta(microseconds=age_us) if age_us > -_NO_SKEW_US else None
-        try:
-            return judge(self.source, looked, self.memory, self, age)
-        except InputError as error:
-            return error
 
     def is_in_place(self, read: FileState) -> bool:
         """See `Landed`."""
@@ -246,7 +231,18 @@ class _Examination:
         is_new = state is None or not state.size or not begins_as(self.source, file, state)
         return is_new or (state is not None and read.name in (state.copy_of, state.begins_as))
 
-    def _note(self, file: Candidate, outcome: Outcome | InputError) -> None:
+    def _judged_bytes(self, file: Candidate, looked: Looked | InputError) -> int:
+        """Judge a file that was opened, and note the outcome; return how many of its bytes are read now."""
+        age = None
+        if self.now is not None:
+            age_us = us_of(self.now) - file.modified_us
+            # Of a file that is dated far ahead, a line would wait for ever, without a word.
+            age = timedelta(microseconds=age_us) if age_us > -_NO_SKEW_US else None
+        outcome: Outcome | InputError
+        try:
+            outcome = looked if isinstance(looked, InputError) else judge(self.source, looked, self.memory, self, age)
+        except InputError as error:
+            outcome = error
         match outcome:
             case InputError():
                 self.errors.append(outcome)
@@ -260,6 +256,8 @@ class _Examination:
                 self.notes += [outcome.note] if outcome.note else []
                 if self.memory is not None:
                     self.memory.add(state_of(outcome, NOT_READ_YET))
+                return file.new_bytes
+        return 0
 
 
 def _fitting(

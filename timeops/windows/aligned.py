@@ -166,7 +166,13 @@ class AlignedWindows:
     def closed_contents(self, segment: WindowSegment) -> DataFrame:
         """Return the events of the windows that close in the segment, one row per window that holds them."""
         events = with_flushed_windows(segment.events, segment.flushed_windows, self.window)
-        return with_groups(segment.closing(self._in_windows(events), self.window), self.window)
+        if self.window.overlaps or FLUSHED_WINDOWS in events.columns:
+            placed = self.place(events).withColumn(END, F.explode(ENDS)).drop(ENDS, MISSED, FILTERED)
+        else:  # an event is in one window at most
+            passing = events.where(f"NOT {left_out(Columns.of(events), self.window)}")
+            passing = passing.withColumn(END, F.expr(last_end_of(T_FINAL, self.window)))
+            placed = passing.where(f"{END} IS NOT NULL AND {open_to(END, W_BEFORE, self.window)}")
+        return with_groups(segment.closing(placed, self.window), self.window)
 
     def closed_results(self, segment: WindowSegment) -> DataFrame:
         """Return the results of the windows that close in the segment."""
@@ -204,11 +210,3 @@ class AlignedWindows:
     def needed_from(self, watermark_us: int) -> int:
         """Return an instant: no event before it is in a window that is open at the watermark."""
         return needed_from(watermark_us, self.window)
-
-    def _in_windows(self, events: DataFrame) -> DataFrame:
-        """Return the events with the `__tm_end` of each of their windows; simpler where it is in one at most."""
-        if self.window.overlaps or FLUSHED_WINDOWS in events.columns:
-            return self.place(events).withColumn(END, F.explode(ENDS)).drop(ENDS, MISSED, FILTERED)
-        passing = events.where(f"NOT {left_out(Columns.of(events), self.window)}")
-        passing = passing.withColumn(END, F.expr(last_end_of(T_FINAL, self.window)))
-        return passing.where(f"{END} IS NOT NULL AND {open_to(END, W_BEFORE, self.window)}")

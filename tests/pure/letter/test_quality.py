@@ -124,7 +124,7 @@ def test_a_check_runs_where_the_main_module_is_no_file_and_imports_nothing_that_
 
 
 def test_what_dagster_needs_of_sqlalchemy_is_whole_before_the_import_in_a_thread_begins() -> None:
-    """A run failed with `partially initialized module 'sqlalchemy.orm.exc'`: both threads had come to it at once."""
+    """As a run failed with `partially initialized module`: both threads had come to `sqlalchemy.orm` at once."""
     program = """
 import sys, threading
 from tidemark.resources.quality.checks import import_ahead

@@ -21,6 +21,7 @@ from tidemark.assets.schemas import create_tables, log_schema
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.delta import ordering
 from tidemark.resources.delta.lake import Lake
+from tidemark.resources.delta.versions import NO_ROWS
 from tidemark.resources.sources import lines, local_files
 from tidemark.resources.sources.files import read_files
 from tidemark.resources.sources.known_files import FileRange
@@ -260,6 +261,6 @@ def test_pieces_that_cannot_be_read_to_their_end_leave_no_file(spark: SparkSessi
     lake = Lake(tmp_path / "lake", lambda: spark)
     lake.create("raw_events", StructType.fromDDL("n BIGINT"))
     with pytest.raises(pa.ArrowInvalid):
-        lake.append_pieces("raw_events", [breaks], attempt=1, expect=0)
+        lake.replace_pieces("raw_events", [breaks], where=NO_ROWS, attempt=1, expect=0)
     assert not list((tmp_path / "lake").rglob("*.parquet"))
     assert lake.version("raw_events") == 0
