@@ -81,31 +81,18 @@ NOTHING_ASKED = BatchSettings()
 
 def live_assets(file: SpecFile, assets: Mapping[str, dg.AssetSpec], run: LiveRun) -> list[dg.AssetsDefinition]:
     """Return what materializes the tables of a pipeline's live run, in order; `assets` has them by their names."""
-    stage = partial(_stage, file.spec, assets)
-    window_results = (
-        [
-            _of_batch(
-                stage("window_results"), file, run, "window_results", doing="closing windows", work=_close_windows
-            )
-        ]
-        if file.spec.windows
-        else []
-    )
-    joins = {tables.join_table(join.name): partial(_join, join.name) for join in file.spec.joins}
+    stage, of_batch = partial(_stage, file.spec, assets), partial(_of_batch, file, assets, run)
+    spec = file.spec
     return [
         _raw_events(stage(tables.RAW_EVENTS, [held_back_check(file)]), file, run),
         _ordered_events(stage(tables.ORDERED_EVENTS), file, run),
-        *window_results,
-        *[_of_batch(stage(name), file, run, name, doing="joining", work=work) for name, work in joins.items()],
-        _of_batch(
-            stage(tables.DEAD_LETTERS),
-            file,
-            run,
-            tables.DEAD_LETTERS,
-            doing="writing dead letters",
-            work=partial(_refuse, run),
-        ),
-        _of_batch(stage(tables.BATCHES), file, run, tables.BATCHES, doing="committing", work=partial(_commit, run)),
+        *([of_batch("window_results", doing="closing windows", work=_close_windows)] if spec.windows else []),
+        *[
+            of_batch(tables.join_table(join.name), doing="joining", work=partial(_join, join.name))
+            for join in spec.joins
+        ],
+        of_batch(tables.DEAD_LETTERS, doing="writing dead letters", work=partial(_refuse, run)),
+        of_batch(tables.BATCHES, doing="committing", work=partial(_commit, run)),
     ]
 
 
@@ -278,17 +265,17 @@ def _ordered_events(stage: Decorate, file: SpecFile, run: LiveRun) -> dg.AssetsD
 
 
 def _of_batch(
-    stage: Decorate,
     file: SpecFile,
+    assets: Mapping[str, dg.AssetSpec],
     run: LiveRun,
     name: str,
     *,
     doing: str,
     work: Callable[[dg.AssetExecutionContext, Batch], show.Metadata],
 ) -> dg.AssetsDefinition:
-    """Build an asset of the batch that `ordered_events` has planned."""
+    """Build an asset of the batch that `ordered_events` has planned; `work` does its stage, and says what it did."""
 
-    @stage
+    @_stage(file.spec, assets, name)
     def of_batch(
         context: dg.AssetExecutionContext, tidemark_spark: LazyPySparkResource
     ) -> Iterator[dg.MaterializeResult[None]]:

@@ -42,15 +42,14 @@ from tidemark.assets.asset_specs import Shown, Translate, asset_specs
 from tidemark.assets.backfill.partitions import window_assets
 from tidemark.assets.live import BATCH, NOTHING_ASKED, live_assets
 from tidemark.assets.runs import SPARK, LiveRun, OpenWorkspace, StageContext, process_of_run
-from tidemark.pipelines.alert_watch import alert_watch
 from tidemark.pipelines.auditing import audit_job
 from tidemark.pipelines.command_line import SPECS
 from tidemark.pipelines.launching import live_schedule, live_sensor
-from tidemark.pipelines.lineage_watch import lineage_watch
 from tidemark.pipelines.questions import question_job
 from tidemark.pipelines.rebuilding import rebuild_jobs
 from tidemark.pipelines.spec_files import WrongSpec, read_specs
 from tidemark.pipelines.upkeep import upkeep_job
+from tidemark.pipelines.watches import batch_watch
 from tidemark.resources.opening import Memory
 from tidemark.resources.places.place import place_of
 from tidemark.resources.settings import Settings, from_environment, note_code_location
@@ -336,7 +335,7 @@ def _opener(
     def process() -> int:
         return process_of_run(given[0][0]).pid
 
-    watch = alert_watch(lineage_watch(lambda: given[0][0].run.job_name))
+    watch = batch_watch(lambda: given[0][0].run.job_name)
     workspace = replace(looks, session=session, process=process, accepted=accepted, tell=tell, watch=watch)
 
     def opened(context: StageContext, spark: LazyPySparkResource) -> Workspace:
