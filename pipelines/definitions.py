@@ -217,7 +217,7 @@ def definitions(
     _ensure_distinct_keys(shown)
     asset_keys = {file.spec.name: file.asset_keys for file, _ in shown.pipelines}
     note_code_location(settings.dagster_home, asset_keys, settings.warehouse)
-    good = _definitions_of_all(settings, shown, tell=_to_log_of_run)
+    good = build_definitions(settings, found.files, shown=shown, tell=_to_log_of_run)
     if not found.wrong:
         return good
     return Definitions.merge(good, definitions_of_wrong(found.wrong, lambda: read_specs(paths).wrong, translate))
@@ -246,28 +246,18 @@ def build_definitions(
     files: Sequence[SpecFile],
     choice: SparkChoice | None = None,
     *,
+    shown: Shown | None = None,
     accepted: Acceptance | None = None,
     tell: Callable[[str], None] = silent,
     memory: Memory | None = None,
 ) -> Definitions:
     """Return definitions of pipelines whose specs were read, with the keys that these have in Dagster.
 
-    By default the settings say where they compute. `accepted` is a batch to commit although a blocking check fails;
-    `memory` is what was read of the tables, where there is one pipeline.
+    By default the settings say where they compute. `shown` are their assets, where the project translates them;
+    `accepted` is a batch to commit although a blocking check fails; `memory` is what was read of the tables, where
+    there is one pipeline.
     """
-    shown = asset_specs(files, settings.warehouse)
-    return _definitions_of_all(settings, shown, choice, accepted=accepted, tell=tell, memory=memory)
-
-
-def _definitions_of_all(
-    settings: Settings,
-    shown: Shown,
-    choice: SparkChoice | None = None,
-    *,
-    accepted: Acceptance | None = None,
-    tell: Callable[[str], None] = silent,
-    memory: Memory | None = None,
-) -> Definitions:
+    shown = shown or asset_specs(files, settings.warehouse)
     choice = choice or choose_spark(settings, [path for file, _ in shown.pipelines for path in file.inputs])
     each = [Definitions(assets=shown.places)]
     for file, assets in shown.pipelines:

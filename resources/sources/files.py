@@ -289,7 +289,7 @@ class FileFormat:
         check: Refuses a file, not empty, that does not fit its source. Takes its path, the source, how many of its
             bytes were read before; returns the columns that it has and the source does not name, as far as its
             beginning shows. Needs no Spark. Raises InputError, SpecError for an option of the source, OSError.
-        read: Reads the records of files, see `read_files`.
+        read: Reads the records of files, see `FilesReader.read`.
         fault: Names the damage of a file that Spark could not read to its end; empty if it finds none.
     """
 
@@ -378,54 +378,49 @@ class FilesReader(SourceReader[FilesFound]):
         return {"files": [[file.path, file.skip_lines, file.size] for file in findings.ready]}
 
     def read(self, spark: SparkSession, findings: FilesFound, place: Place, time_zone: str) -> SourceRead:
-        """Read the files; the ones of text are read from copies."""
-        read = read_files(spark, self.source, findings.ready, place, time_zone)
-        return replace(read, states=(*read.states, *findings.touched, *counted(findings.copies, read.states)))
+        """Read the records of files: files and copies that are plain by Arrow, the others by Spark, both lazily.
+
+        Lines are copied to a place first.
+
+        A file may change after this has returned and before its records are stored: call `ensure_unchanged` then.
+
+        Raises:
+            SpecError: `schema`, `rename` or an option of the source is wrong.
+            InputError: A file lacks a column, has one of another type, or changed since its discovery.
+            OSError: A copy cannot be written.
+        """
+        source, ranges = self.source, findings.ready
+        schema, zone = schema_in_input(spark, source), source.time_zone or time_zone
+        filled: Sequence[FileRange] = [file for file in ranges if file.size]
+        counts: dict[str, int] = {}
+        if has_lines(source):
+            copies = copied_lines(filled, place / source.name, parser_of(source, schema, zone))
+            filled, counts = copies.files, dict(copies.counts)
+        plain: list[PlainFile] = []
+        others: list[FileRange] = []
+        for file in filled:
+            arrow_file = plain_file(source, schema, zone, file)
+            if arrow_file is None:
+                others.append(file)
+            else:
+                plain.append(arrow_file)
+        by_spark = partial(_by_spark, spark, source, schema, zone=zone)
+        read = by_spark(others) if others else Numbered(no_records(spark, source), {})
+        ensure_unchanged(ranges)
+        of_plain = {file.read_from.path: file.before + len(file.arrival) for file in plain}
+        counts = {**of_plain, **read.counts, **counts}
+        states = [state_of(file, counts.get(file.path, 0)) for file in ranges]
+        return SourceRead(
+            read.records,
+            (*states, *findings.touched, *counted(findings.copies, states)),
+            count=None if others else 0,
+            plain=tuple(plain),
+            by_spark=lambda files: by_spark(files).records,
+        )
 
     def to_blame(self, spark: SparkSession, findings: FilesFound) -> Mapping[str, InputError]:
         """Find the files that cannot be read to their end; lines were read before Spark got them."""
         return {} if has_lines(self.source) else unreadable(spark, self.source, findings.ready)
-
-
-def read_files(
-    spark: SparkSession, source: FilesSource, ranges: Sequence[FileRange], place: Place, time_zone: str = "UTC"
-) -> SourceRead:
-    """Read the records of an ingestion: files and copies that are plain by Arrow, the others by Spark, both lazily.
-
-    Lines are copied to a place first.
-
-    A file may change after this has returned and before its records are stored: call `ensure_unchanged` then.
-
-    Raises:
-        SpecError: `schema`, `rename` or an option of the source is wrong.
-        InputError: A file lacks a column, has one of another type, or changed since its discovery.
-        OSError: A copy cannot be written.
-    """
-    schema, zone = schema_in_input(spark, source), source.time_zone or time_zone
-    filled: Sequence[FileRange] = [file for file in ranges if file.size]
-    counts: dict[str, int] = {}
-    if has_lines(source):
-        copies = copied_lines(filled, place / source.name, parser_of(source, schema, zone))
-        filled, counts = copies.files, dict(copies.counts)
-    plain: list[PlainFile] = []
-    others: list[FileRange] = []
-    for file in filled:
-        arrow_file = plain_file(source, schema, zone, file)
-        if arrow_file is None:
-            others.append(file)
-        else:
-            plain.append(arrow_file)
-    read = _by_spark(spark, source, schema, others, zone=zone) if others else Numbered(no_records(spark, source), {})
-    ensure_unchanged(ranges)
-    of_plain = {file.read_from.path: file.before + len(file.arrival) for file in plain}
-    counts = {**of_plain, **read.counts, **counts}
-    return SourceRead(
-        read.records,
-        tuple(state_of(file, counts.get(file.path, 0)) for file in ranges),
-        count=None if others else 0,
-        plain=tuple(plain),
-        by_spark=lambda files: _by_spark(spark, source, schema, files, zone=zone).records,
-    )
 
 
 def _by_spark(

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from tests.pure.source.landed import read_files
 from tests.seeds import Dice
 from tidemark.assets.ingestion import ingest
 from tidemark.assets.log_order import KEYS, NumberedLog, Records, no_keys
@@ -23,7 +24,6 @@ from tidemark.resources.delta import ordering
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.versions import NO_ROWS
 from tidemark.resources.sources import lines, local_files
-from tidemark.resources.sources.files import read_files
 from tidemark.resources.sources.known_files import FileRange
 from tidemark.resources.sources.parquet_files import PlainFile, plain_file
 from tidemark.resources.sources.records import payload_schema, schema_in_input
