@@ -331,7 +331,7 @@ def _numbered(
     with by_spark as aside:
         keys = aside.narrow(names)
         arrived = Records.of(read.plain, aside.parts, keys).arrived_by(us_of(plan.planned_at), most_us)
-        order = arrived.in_order(by_arrival=order_of(spec) == "arrival_time", from_us=spec.time.read_from_us)
+        order = arrived.order_in_log(by_arrival=order_of(spec) == "arrival_time", from_us=spec.time.read_from_us)
         yield NumberedLog(arrived, order, plan.first_seq, before_us), len(keys)
 
 

@@ -42,10 +42,9 @@ from tidemark.assets.asset_specs import Shown, Translate, asset_specs
 from tidemark.assets.backfill.partitions import window_assets
 from tidemark.assets.live import BATCH, NOTHING_ASKED, live_assets
 from tidemark.assets.runs import SPARK, LiveRun, OpenWorkspace, StageContext, process_of_run
-from tidemark.pipelines.auditing import audit_job
 from tidemark.pipelines.command_line import SPECS
 from tidemark.pipelines.launching import live_schedule, live_sensor
-from tidemark.pipelines.questions import question_job
+from tidemark.pipelines.questions import audit_job, question_job
 from tidemark.pipelines.rebuilding import rebuild_jobs
 from tidemark.pipelines.spec_files import WrongSpec, read_specs
 from tidemark.pipelines.upkeep import upkeep_job

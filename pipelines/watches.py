@@ -1,4 +1,4 @@
-"""What looks at a pipeline as its batches begin and end: events for OpenLineage, and messages about alerts.
+"""Looks at a pipeline as its batches begin and end: events for OpenLineage, and messages about alerts.
 
 Here: who asks for them, and when; it fails no batch, whatever becomes of it. Not here: what the events say
 (assets/run_events.py), how they leave (resources/openlineage.py), which messages are due (assets/alert_messages.py),

@@ -34,8 +34,8 @@ from tidemark.resources.sources.known_files import (
     candidate,
     counted,
     has_lines,
-    judge,
     look_into,
+    part_to_read,
     state_of,
     unchanged,
 )
@@ -240,7 +240,11 @@ class _Examination:
             age = timedelta(microseconds=age_us) if age_us > -_NO_SKEW_US else None
         outcome: Outcome | InputError
         try:
-            outcome = looked if isinstance(looked, InputError) else judge(self.source, looked, self.memory, self, age)
+            outcome = (
+                looked
+                if isinstance(looked, InputError)
+                else part_to_read(self.source, looked, self.memory, self, age)
+            )
         except InputError as error:
             outcome = error
         match outcome:

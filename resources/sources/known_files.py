@@ -424,7 +424,7 @@ class Landed(Protocol):
         """Return whether a file that was read is now in another one."""
 
 
-def judge(
+def part_to_read(
     source: FilesSource, looked: Looked, memory: KnownFiles | None, landed: Landed, age: timedelta | None
 ) -> Outcome:
     """Decide how much of a file is read, by its bytes and by all bytes that are known; without `memory` by its own.

@@ -99,7 +99,7 @@ class _Parser:
         return None
 
     def _rows(self, text: bytes, options: pj.ParseOptions) -> pa.Table:
-        """Return the objects of lines, each of which must be one, with instants in place of their texts."""
+        """Return the objects of lines, with instants in place of their texts; each line must be one object."""
         rows = _read(text, options)
         # No object has an opening brace right after a closing one, so that each begins in a line where another ended.
         are_lines = text.startswith(b"{") and text.endswith(b"}\n") and text.count(b"\n") == text.count(b"}\n{") + 1

@@ -88,7 +88,7 @@ def log_rows(
     """Return the rows of the log, by its files."""
     schema = to_arrow_schema(log_schema(payload_schema(spark, given)), timezone="UTC")
     records = Records.of(files, [], no_keys(KEYS))
-    log = NumberedLog(records, records.in_order(by_arrival=True, from_us=None), 10, before_us)
+    log = NumberedLog(records, records.order_in_log(by_arrival=True, from_us=None), 10, before_us)
     return [pa.Table.from_batches(piece(schema), schema) for piece in log.pieces(3)]
 
 
