@@ -240,11 +240,9 @@ class _Examination:
             age = timedelta(microseconds=age_us) if age_us > -_NO_SKEW_US else None
         outcome: Outcome | InputError
         try:
-            outcome = (
-                looked
-                if isinstance(looked, InputError)
-                else part_to_read(self.source, looked, self.memory, self, age)
-            )
+            if isinstance(looked, InputError):
+                raise looked
+            outcome = part_to_read(self.source, looked, self.memory, self, age)
         except InputError as error:
             outcome = error
         match outcome:
