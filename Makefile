@@ -52,6 +52,7 @@ bench-long: setup ## measure what takes hours: lengths and cores, growth, questi
 	@$(BIN)/python -m benchmarks.questions
 	@$(BIN)/python -m benchmarks.micro_batches --held 10000000
 	@$(BIN)/python -m benchmarks.queued --cold
+	@$(BIN)/python -m benchmarks.small_runs
 	@$(BIN)/python -m benchmarks.batches
 	@$(BIN)/python -m benchmarks.joins
 	@$(BIN)/python -m benchmarks.backfills

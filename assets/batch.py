@@ -132,10 +132,6 @@ class BatchWriter:
         stamped = rows.withColumn(c.BATCH, self.stamp).unionByName(others, allowMissingColumns=True)
         return self.replace(table, stamped, where=where, grows=True)
 
-    def append_pieces(self, table: str, pieces: Sequence[Piece]) -> Written:
-        """Add rows of Arrow, whole; see `Lake.append_pieces`."""
-        return self.replace_pieces(table, pieces, where=NO_ROWS)
-
     def replace_pieces(
         self, table: str, pieces: Sequence[Piece], *, where: Filters | None, stays: Filters | None = None
     ) -> Written:

@@ -31,6 +31,7 @@ from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import LAST_ARRIVAL, LAST_SEEN, IngestInput, Plan
 from tidemark.resources.delta.aside import Aside, set_aside
+from tidemark.resources.delta.versions import NO_ROWS
 from tidemark.resources.places.place import Place
 from tidemark.resources.sources.files import FilesFound
 from tidemark.resources.sources.kinds import reader_of
@@ -289,25 +290,21 @@ def _future_arrivals(log: NumberedLog) -> list[dict[str, Any]]:
 
 def _write_log(workspace: Workspace, plan: Plan, waiting: Waiting, read: _Read) -> NumberedLog:
     """Write the records, numbered; return them."""
-    try:
-        return _write_records(workspace, plan, waiting, read)
-    except (pa.ArrowException, OSError):
-        schema = workspace.lake.dataset(tables.RAW_EVENTS, None).schema
-        others = [file for file in read.plain if not file.can_be_read(schema)]
-        if not others:
-            raise
-    # Spark says what is wrong with a value or a file, or reads it.
-    return _write_records(workspace, plan, waiting, read.leaving(others))
-
-
-def _write_records(workspace: Workspace, plan: Plan, waiting: Waiting, read: _Read) -> NumberedLog:
-    before_us = workspace.progress.log_clock_us()
-    with _numbered(workspace, plan, read, waiting.size, before_us) as (log, by_spark):
-        _ensure_unchanged(waiting)  # by now every record has been counted, and none is stored yet
-        _ensure_whole(read, by_spark)
-        BatchWriter(workspace, plan).append_pieces(tables.RAW_EVENTS, log.pieces(plan.batch_id))
-        _ensure_unchanged(waiting)  # they may have been read once more
-    return log
+    before_us, writer = workspace.progress.log_clock_us(), BatchWriter(workspace, plan)
+    while True:
+        try:
+            with _numbered(workspace, plan, read, waiting.size, before_us) as (log, by_spark):
+                _ensure_unchanged(waiting)  # by now every record has been counted, and none is stored yet
+                _ensure_whole(read, by_spark)
+                writer.replace_pieces(tables.RAW_EVENTS, log.pieces(plan.batch_id), where=NO_ROWS)
+                _ensure_unchanged(waiting)  # they may have been read once more
+            return log
+        except (pa.ArrowException, OSError):
+            schema = workspace.lake.dataset(tables.RAW_EVENTS, None).schema
+            others = [file for file in read.plain if not file.can_be_read(schema)]
+            if not others:
+                raise
+            read = read.leaving(others)  # Spark says what is wrong with a value or a file, or reads it
 
 
 @contextmanager
@@ -334,7 +331,7 @@ def _numbered(
     with by_spark as aside:
         keys = aside.narrow(names)
         arrived = Records.of(read.plain, aside.parts, keys).arrived_by(us_of(plan.planned_at), most_us)
-        order = arrived.in_order(by_arrival=order_of(spec) == "arrival_time", from_us=spec.time.read_from_us)
+        order = arrived.order_in_log(by_arrival=order_of(spec) == "arrival_time", from_us=spec.time.read_from_us)
         yield NumberedLog(arrived, order, plan.first_seq, before_us), len(keys)
 
 

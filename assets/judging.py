@@ -20,7 +20,6 @@ from tidemark.assets.state.joins import needed_by_joins
 from tidemark.assets.state.timelines import timelines_before
 from tidemark.assets.state.windows import flushed_before, needed_by, seen_by_windows
 from tidemark.assets.waiting_input import waiting_input
-from tidemark.resources.batches.plans import Plan
 from tidemark.resources.batches.position import Position
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.counts import Outcomes
@@ -31,11 +30,6 @@ from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.alignment import estimated_clock
 from tidemark.timeops.watermark.timelines import STATE, arrival_watermark, own_timelines
 from tidemark.timeops.watermark.watermarks import Watermarks
-
-
-def batch_at_work(workspace: Workspace, plan: Plan) -> Batch:
-    """Return the batch of a plan; its segment is judged when a stage first asks for it."""
-    return Batch(workspace, plan, judge)
 
 
 def judge(batch: Batch) -> Judged:

@@ -9,7 +9,7 @@ from running `batches`: the batch stays uncommitted, readers still see the last 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import partial, wraps
+from functools import partial
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
@@ -81,31 +81,17 @@ NOTHING_ASKED = BatchSettings()
 
 def live_assets(file: SpecFile, assets: Mapping[str, dg.AssetSpec], run: LiveRun) -> list[dg.AssetsDefinition]:
     """Return what materializes the tables of a pipeline's live run, in order; `assets` has them by their names."""
-    stage = partial(_stage, file.spec, assets)
-    window_results = (
-        [
-            _of_batch(
-                stage("window_results"), file, run, "window_results", doing="closing windows", work=_close_windows
-            )
-        ]
-        if file.spec.windows
-        else []
-    )
-    joins = {tables.join_table(join.name): partial(_join, join.name) for join in file.spec.joins}
+    spec, of_batch = file.spec, partial(_of_batch, file, assets, run)
     return [
-        _raw_events(stage(tables.RAW_EVENTS, [held_back_check(file)]), file, run),
-        _ordered_events(stage(tables.ORDERED_EVENTS), file, run),
-        *window_results,
-        *[_of_batch(stage(name), file, run, name, doing="joining", work=work) for name, work in joins.items()],
-        _of_batch(
-            stage(tables.DEAD_LETTERS),
-            file,
-            run,
-            tables.DEAD_LETTERS,
-            doing="writing dead letters",
-            work=partial(_refuse, run),
-        ),
-        _of_batch(stage(tables.BATCHES), file, run, tables.BATCHES, doing="committing", work=partial(_commit, run)),
+        _raw_events(file, assets, run),
+        _ordered_events(file, assets, run),
+        *([of_batch("window_results", doing="closing windows", work=_close_windows)] if spec.windows else []),
+        *[
+            of_batch(tables.join_table(join.name), doing="joining", work=partial(_join, join.name))
+            for join in spec.joins
+        ],
+        of_batch(tables.DEAD_LETTERS, doing="writing dead letters", work=partial(_refuse, run)),
+        of_batch(tables.BATCHES, doing="committing", work=partial(_commit, run)),
     ]
 
 
@@ -121,39 +107,30 @@ def _stage(
         pool=pool_of(spec),
         retry_policy=RETRIES,
     )
-    return lambda stage: described(told_to_dagster(_in_order(assets[name], stage)))
+    return lambda stage: described(told_to_dagster(stage))
 
 
-def _in_order(
-    asset: dg.AssetSpec, stage: Callable[..., Iterator[StageResult]]
-) -> Callable[..., Iterator[StageResult]]:
-    """Let a stage fail if its project has taken upstream assets away from it, as post-processing of Dagster can.
+def _ensure_upstream(context: dg.AssetExecutionContext, asset: dg.AssetSpec) -> None:
+    """Check that a project has left an asset its upstream assets, which post-processing of Dagster can take away.
 
     They are the order of the stages, and what lets a blocking check hold the commit back.
     """
-
-    @wraps(stage)
-    def ordered(context: dg.AssetExecutionContext, **resources: object) -> Iterator[StageResult]:
-        lost = {dep.asset_key for dep in asset.deps} - context.assets_def.asset_deps[asset.key]
-        if lost:
-            raise TidemarkError(
-                f"{asset.key.to_user_string()} has lost upstream assets, which are the order of a run: "
-                f"{', '.join(sorted(one.to_user_string() for one in lost))}.",
-                expected="all that it had, and maybe others",
-                remedy="leave `deps` out of `post_processing`; `deps` of `translation` are added to the ones it has",
-            )
-        yield from stage(context, **resources)
-
-    return ordered
+    lost = {dep.asset_key for dep in asset.deps} - context.assets_def.asset_deps[asset.key]
+    if lost:
+        raise TidemarkError(
+            f"{asset.key.to_user_string()} has lost upstream assets, which are the order of a run: "
+            f"{', '.join(sorted(one.to_user_string() for one in lost))}.",
+            expected="all that it had, and maybe others",
+            remedy="leave `deps` out of `post_processing`; `deps` of `translation` are added to the ones it has",
+        )
 
 
-def _raw_events(stage: Decorate, file: SpecFile, run: LiveRun) -> dg.AssetsDefinition:
-    spec = file.spec
-
-    @stage
+def _raw_events(file: SpecFile, assets: Mapping[str, dg.AssetSpec], run: LiveRun) -> dg.AssetsDefinition:
+    @_stage(file.spec, assets, tables.RAW_EVENTS, [held_back_check(file)])
     def raw_events(
         context: dg.AssetExecutionContext, tidemark_spark: LazyPySparkResource, tidemark_batch: BatchSettings
     ) -> Iterator[StageResult]:
+        _ensure_upstream(context, assets[tables.RAW_EVENTS])
         say_who_runs(context)
         workspace = run.workspace(context, tidemark_spark)
         workspace.tell("looking for new input")
@@ -171,7 +148,7 @@ def _raw_events(stage: Decorate, file: SpecFile, run: LiveRun) -> dg.AssetsDefin
             next_ingested = _read(context, workspace, tidemark_batch)
             ingested = ingested if next_ingested is None else ingested.then(next_ingested)
         _settle(context, workspace)
-        if tidemark_batch.live and (why := why_never(spec)):
+        if tidemark_batch.live and (why := why_never(file.spec)):
             context.log.info("live has no effect: %s", why)
         yield held_back_result(file, ingested.input_seen.held_back if ingested else held_back_now(workspace))
         read = ingested or Ingested(Waiting())
@@ -179,33 +156,39 @@ def _raw_events(stage: Decorate, file: SpecFile, run: LiveRun) -> dg.AssetsDefin
         if not (read.records or input_seen.copies or read.corrections) and _next(workspace, tidemark_batch).is_empty:
             context.log.info("nothing new")
             return
-        numbers = {
-            "new_records": read.records,
-            **({"before_start_at": read.before_start} if ingested and spec.time.start_at else {}),
-            "files_read": read.files,
-            **({"versions_read": read.versions} if spec.reads_tables else {}),
-            **({"offsets_read": read.offsets} if spec.reads_kafka else {}),
-            "files_waiting": len(input_seen.settling_files),
-            **({"files_ahead": input_seen.ahead} if ingested and spec.is_aligned else {}),
-            "files_held_back": len(input_seen.errors),
-            "files_read_before": len(input_seen.copies),
-        }
-        sentences = {
-            "read_before": (input_seen.read_before, "file"),
-            "corrections": (read.corrections, "version"),
-            "new_columns": (read.first_met, "source"),
-        }
         yield dg.MaterializeResult(
             data_version=dg.DataVersion(context.run.run_id),  # new records always mean a new data version
-            metadata={
-                **show.rows_written(read.records),
-                **show.table_rows(workspace.lake, tables.RAW_EVENTS),
-                **show.numbers(numbers),
-                **{name: show.sentences(each, of=of) for name, (each, of) in sentences.items() if each},
-            },
+            metadata=_about_input(workspace, read, has_read=ingested is not None),
         )
 
     return raw_events
+
+
+def _about_input(workspace: Workspace, read: Ingested, *, has_read: bool) -> show.Metadata:
+    """Return what `raw_events` shows of a run; without `has_read` something had to be processed first."""
+    spec, input_seen = workspace.spec, read.input_seen
+    numbers = {
+        "new_records": read.records,
+        **({"before_start_at": read.before_start} if has_read and spec.time.start_at else {}),
+        "files_read": read.files,
+        **({"versions_read": read.versions} if spec.reads_tables else {}),
+        **({"offsets_read": read.offsets} if spec.reads_kafka else {}),
+        "files_waiting": len(input_seen.settling_files),
+        **({"files_ahead": input_seen.ahead} if has_read and spec.is_aligned else {}),
+        "files_held_back": len(input_seen.errors),
+        "files_read_before": len(input_seen.copies),
+    }
+    sentences = {
+        "read_before": (input_seen.read_before, "file"),
+        "corrections": (read.corrections, "version"),
+        "new_columns": (read.first_met, "source"),
+    }
+    return {
+        **show.rows_written(read.records),
+        **show.table_rows(workspace.lake, tables.RAW_EVENTS),
+        **show.numbers(numbers),
+        **{name: show.sentences(each, of=of) for name, (each, of) in sentences.items() if each},
+    }
 
 
 def _read(context: dg.AssetExecutionContext, workspace: Workspace, settings: BatchSettings) -> Ingested | None:
@@ -254,11 +237,12 @@ def _settle(context: dg.AssetExecutionContext, workspace: Workspace) -> None:
         workspace.tell(f"{error.found} It will see the corrections: at its end it begins again.")
 
 
-def _ordered_events(stage: Decorate, file: SpecFile, run: LiveRun) -> dg.AssetsDefinition:
-    @stage
+def _ordered_events(file: SpecFile, assets: Mapping[str, dg.AssetSpec], run: LiveRun) -> dg.AssetsDefinition:
+    @_stage(file.spec, assets, tables.ORDERED_EVENTS)
     def ordered_events(
         context: dg.AssetExecutionContext, tidemark_spark: LazyPySparkResource, tidemark_batch: BatchSettings
     ) -> Iterator[dg.MaterializeResult[None]]:
+        _ensure_upstream(context, assets[tables.ORDERED_EVENTS])
         _ensure_whole(context, file)
         workspace = run.workspace(context, tidemark_spark)
         segment = _next(workspace, tidemark_batch)
@@ -278,20 +262,21 @@ def _ordered_events(stage: Decorate, file: SpecFile, run: LiveRun) -> dg.AssetsD
 
 
 def _of_batch(
-    stage: Decorate,
     file: SpecFile,
+    assets: Mapping[str, dg.AssetSpec],
     run: LiveRun,
     name: str,
     *,
     doing: str,
     work: Callable[[dg.AssetExecutionContext, Batch], show.Metadata],
 ) -> dg.AssetsDefinition:
-    """Build an asset of the batch that `ordered_events` has planned."""
+    """Build an asset of the batch that `ordered_events` has planned; `work` does its stage, and says what it did."""
 
-    @stage
+    @_stage(file.spec, assets, name)
     def of_batch(
         context: dg.AssetExecutionContext, tidemark_spark: LazyPySparkResource
     ) -> Iterator[dg.MaterializeResult[None]]:
+        _ensure_upstream(context, assets[name])
         _ensure_whole(context, file)
         batch = run.batch(context, tidemark_spark)
         if batch is None:

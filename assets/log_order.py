@@ -114,7 +114,7 @@ class Records:
         arrival[ahead] = now_us
         return replace(self, arrival=arrival, ahead=ahead, ahead_us=self.arrival[ahead] - now_us)
 
-    def in_order(self, *, by_arrival: bool, from_us: int | None) -> Places:
+    def order_in_log(self, *, by_arrival: bool, from_us: int | None) -> Places:
         """Return the places of the records in the order of the log, without the ones before an instant.
 
         Where tables are read, the time of the version comes first, then the place that a record takes. Then they are

@@ -15,7 +15,7 @@ import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
 from tidemark.assets.batch import Batch
-from tidemark.assets.judging import batch_at_work
+from tidemark.assets.judging import judge
 from tidemark.assets.losses.of_batch import BatchLosses
 from tidemark.assets.planning import LogSegment, at_work, batch_of, take_on
 from tidemark.assets.schemas import fit_tables
@@ -101,7 +101,7 @@ class LiveRun:
         plan = take_on(workspace, segment, run_id)
         with at_work(workspace, plan):
             fit_tables(workspace)
-        self._batch = batch_at_work(workspace, plan)
+        self._batch = Batch(workspace, plan, judge)
         return self._batch
 
     def batch(self, context: StageContext, spark: LazyPySparkResource) -> Batch | None:
@@ -114,7 +114,7 @@ class LiveRun:
         if plan is None:
             return None
         if self._batch is None or self._batch.plan.attempt != plan.attempt:
-            self._batch = batch_at_work(workspace, plan)
+            self._batch = Batch(workspace, plan, judge)
         return self._batch
 
     def committed(self) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pyspark.sql import DataFrame
 
 from tidemark.assets.batch import Batch, BatchWriter
 from tidemark.assets.state.windows import write_window_state
@@ -45,9 +46,14 @@ def aggregate_windows(batch: Batch) -> Mapping[str, int]:
     """
     results = {window.name: 0 for window in batch.outcome.windows}
     for window in batch.outcome.windows:
-        if _may_give(batch, window):
-            write = _write_revisions if window.revises else _write_results
-            results[window.name] = write(batch, window)
+        if not _may_give(batch, window):
+            continue
+        with told_in_words():
+            if window.revises:
+                results[window.name] = _write_revisions(batch, window, computed(batch.outcome.results(window)))
+            else:
+                rows = batch.outcome.results(window)
+                results[window.name] = batch.append(tables.window_table(window.name), rows, grows=True).rows
     write_window_state(batch)
     return results
 
@@ -63,17 +69,9 @@ def _may_give(batch: Batch, window: WindowSpec) -> bool:
     return batch.flushes or may_close_between(batch.before.watermark_us, batch.after.watermark_us, window)
 
 
-def _write_results(batch: Batch, window: WindowSpec) -> int:
-    with told_in_words():
-        rows = batch.outcome.results(window)
-        return batch.append(tables.window_table(window.name), rows, grows=True).rows
-
-
-def _write_revisions(batch: Batch, window: WindowSpec) -> int:
+def _write_revisions(batch: Batch, window: WindowSpec, results: DataFrame) -> int:
     """Write a batch's last results in the place of the results that they revise, and all of them to the history."""
     table = tables.window_table(window.name)
-    with told_in_words():
-        results = computed(batch.outcome.results(window))
     last = computed(last_revisions(results, window))
     if last.isEmpty():
         return 0

@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 import psutil
 
-from benchmarks.logs import JITTER_MS, SCHEMA
+from benchmarks.logs import JITTER_MS, schema_of
 
 TIDEMARK = Path(sys.executable).with_name("tidemark")
 WINDOW = "w"
@@ -54,14 +54,21 @@ def run_cold(command: Sequence[str], cwd: Path) -> Cold:
 
 
 def write_spec(
-    folder: Path, files: Path, kind: str, *, name: str = "cold", policy: str = "drop", ordered: bool
+    folder: Path,
+    files: Path,
+    kind: str,
+    *,
+    name: str = "cold",
+    policy: str = "drop",
+    ordered: bool,
+    keys: str = "text",
 ) -> str:
     """Writes the spec of the job, windows of a minute by key with 5 seconds of patience; returns its file name."""
     text = _SPEC.format(
         name=name,
         files=files,
         format=kind,
-        schema=SCHEMA,
+        schema=schema_of(keys),
         jitter=JITTER_MS,
         policy=policy,
         window=WINDOW,

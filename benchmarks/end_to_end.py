@@ -11,8 +11,8 @@ from pathlib import Path
 import click
 
 from benchmarks.cold import TIDEMARK, Cold, run_cold, tidemark_run, write_spec
-from benchmarks.logs import files_of
-from benchmarks.peers import OTHERS, SPARK, Peer
+from benchmarks.logs import KEYS, files_of
+from benchmarks.peers import FLINK, OTHERS, SPARK, Peer
 from benchmarks.timing import BUDGET, INTO, LOGS, Figure, Report, within
 
 PLAIN = "Structured Streaming with Spark's own settings"
@@ -26,21 +26,23 @@ Command = Callable[[Path], list[str]]
 Commands = dict[str, Command]
 
 
-def commands_of(files: Path, kind: str, tidemark: str) -> Commands:
+def commands_of(files: Path, kind: str, tidemark: str, keys: str = "text") -> Commands:
     """Structured Streaming first, as all are compared with it; then Tidemark, then the others that are installed.
 
     It has the settings of Tidemark's sessions, which make it three times as fast, and once more Spark's own.
     """
+    # DuckDB and Polars read the type of the keys from the files.
+    typed = dict.fromkeys((SPARK, FLINK), ("--key-type", KEYS[keys]))
 
     def ours(*, ordered: bool) -> Command:
-        return lambda work: tidemark_run(tidemark, write_spec(work, files, kind, ordered=ordered))
+        return lambda work: tidemark_run(tidemark, write_spec(work, files, kind, ordered=ordered, keys=keys))
 
-    def its(peer: Peer) -> Command:
-        return lambda work: peer.command(files, kind, work / "out")
+    def its(peer: Peer, *options: str) -> Command:
+        return lambda work: peer.command(files, kind, work / "out", *typed.get(peer, ()), *options)
 
     return {
         SPARK.title: its(SPARK),
-        PLAIN: lambda work: SPARK.command(files, kind, work / "out", "--plain"),
+        PLAIN: its(SPARK, "--plain"),
         WITHOUT: ours(ordered=False),
         WITH: ours(ordered=True),
         **{peer.title: its(peer) for peer in OTHERS if peer.installed},
@@ -60,10 +62,11 @@ def measured(commands: Commands, folder: Path, rounds: int, budget_s: float) -> 
     return taken
 
 
-def report_of(taken: dict[str, list[Cold]], kind: str, events: int) -> Report:
+def report_of(taken: dict[str, list[Cold]], kind: str, events: int, keys: str) -> Report:
     """Seconds and peak memory of each, against Structured Streaming's; systems that are not there say so."""
     said = {"parquet": "parquet", "json": "JSON lines"}[kind]
-    report, aims = Report(f"{events:,} events from {said} to all tables, cold commands"), SECONDS_AIMS[kind]
+    title = f"{events:,} events from {said}, {keys} keys, to all tables, cold commands"
+    report, aims = Report(title), SECONDS_AIMS[kind]
     peer = SPARK.title
     for name, runs in taken.items():
         against = None if name == peer else peer
@@ -82,17 +85,22 @@ def report_of(taken: dict[str, list[Cold]], kind: str, events: int) -> Report:
 @click.option("--events", default=10_000_000, help="How many events.")
 @click.option("--rounds", default=3, help="How often each command runs.")
 @click.option("--format", "kind", type=click.Choice(["parquet", "json"]), default="parquet", help="Of the files.")
+@click.option("--keys", type=click.Choice([*KEYS]), default="text", help="Of the events; integers are from parquet.")
 @click.option("--tidemark", default=str(TIDEMARK), help="The command to measure.")
 @LOGS
 @BUDGET
 @INTO
-def main(*, events: int, rounds: int, kind: str, tidemark: str, logs: Path, budget: float, into: Path | None) -> None:
+def main(
+    *, events: int, rounds: int, kind: str, keys: str, tidemark: str, logs: Path, budget: float, into: Path | None
+) -> None:
     """Runs each command from cold in turns, and prints the ratios to the peer's."""
+    if keys != "text" and kind != "parquet":
+        raise click.UsageError(f"{keys} keys are not measured from {kind}: use `--format parquet`")
     folder = logs.absolute()
-    files = files_of(folder, events, kind)
-    taken = measured(commands_of(files, kind, tidemark), folder, rounds, budget)
-    report = report_of(taken, kind, events)
-    report.about = {"events": events, "format": kind}
+    files = files_of(folder, events, kind, keys=keys)
+    taken = measured(commands_of(files, kind, tidemark, keys), folder, rounds, budget)
+    report = report_of(taken, kind, events, keys)
+    report.about = {"events": events, "format": kind, "keys": keys}
     report.save(into)
 
 

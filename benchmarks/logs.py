@@ -24,8 +24,8 @@ JITTER_MS = 5_000  # events come up to so much after their time, as the out-of-o
 STEP_MS = 10  # from one arrival to the next
 TIMELINES = 1_000  # values of `k` in the files
 FILES = 8
-SCHEMA = "t TIMESTAMP, k STRING, v DOUBLE, at TIMESTAMP"
-"""Of the files; `at` is the arrival."""
+KEYS = {"text": "STRING", "integer": "BIGINT"}
+"""Kinds of keys that files may have, and the type of their column `k`."""
 
 _START_MS = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * 1_000
 
@@ -58,21 +58,28 @@ def log_name(events: int, timelines: int) -> str:
     return f"log_{events}_{timelines}"
 
 
-def files_of(folder: Path, events: int, kind: str, *, files: int = FILES) -> Path:
+def schema_of(keys: str = "text") -> str:
+    """Return the columns of files with one of the KEYS; `at` is the arrival."""
+    return f"t TIMESTAMP, k {KEYS[keys]}, v DOUBLE, at TIMESTAMP"
+
+
+def files_of(folder: Path, events: int, kind: str, *, files: int = FILES, keys: str = "text") -> Path:
     """Return the same events in files one after another, as their arrivals are; made unless they are there.
 
     Names and times of change are in the order of the arrivals, as readers go by one or the other. The kind is
-    `parquet` or `json`, which is a JSON object a line.
+    `parquet` or `json`, which is a JSON object a line; the keys are one of KEYS.
 
     Returns:
         Their folder, with nothing else in it.
     """
     parts = "" if files == FILES else f"_in_{files}"
-    path = folder / f"files_{events}_{kind}{parts}"
+    with_keys = "" if keys == "text" else f"_{keys}_keys"
+    path = folder / f"files_{events}_{kind}{parts}{with_keys}"
     if not path.exists():
         spark = spark_of_two_cores()
         log = _make(spark, events, TIMELINES)
-        log = log.select("t", "k", "v", F.col("_arrival_time").alias("at"), "_arrival_seq")
+        key = "k" if keys == "text" else "CAST(substr(k, 2) AS BIGINT) AS k"
+        log = log.selectExpr("t", key, "v", "_arrival_time AS at", "_arrival_seq")
         rows = log.repartitionByRange(files, "_arrival_seq").sortWithinPartitions("_arrival_seq").drop("_arrival_seq")
         writer = rows.write.option("timestampFormat", "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
         unfinished = path.with_name(f"{path.name}.unfinished")

@@ -1,4 +1,9 @@
-"""Micro-batches of a process that stays: seconds, jobs, commits, bytes: `python -m benchmarks.micro_batches`."""
+"""Micro-batches of a process that stays: seconds, jobs, commits, bytes: `python -m benchmarks.micro_batches`.
+
+Then the same files in Structured Streaming, in the same session: a query for the raw table and one for each window,
+which run until all files are read. Its seconds are from a file to the commit of the last query, and Tidemark's from
+one commit to the next.
+"""
 
 import tempfile
 import time
@@ -8,6 +13,9 @@ from pathlib import Path
 
 import click
 from dagster import DagsterInstance
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.logs import land_busy_keys, spark_of_two_cores
 from benchmarks.timing import INTO, Figure, Report
@@ -28,6 +36,8 @@ windows:
   - {name: by_session, kind: session, gap: 20 s, group_by: [k], aggregates: {n: count(*)}}
 """
 SPEC = HOLDING.replace("30 days", "5 s")
+SCHEMA = "at TIMESTAMP, k STRING, v BIGINT"
+STREAMED = "Structured Streaming, file to commit"
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,40 @@ def run(root: Path, spec: str, held: int, batches: int, events: int) -> list[See
     return seen
 
 
+def stream(root: Path, batches: int, events: int) -> list[float]:
+    """Runs micro-batches one after the other in Structured Streaming; the seconds of each."""
+    land_busy_keys(root / "in", 0, events, "0000.parquet")
+    spark = spark_of_two_cores("6g")
+    rows = spark.readStream.schema(SCHEMA).parquet(str(root / "in"))
+    timed, n = rows.withWatermark("at", "5 seconds"), F.count("*").alias("n")
+
+    def written(name: str, table: DataFrame) -> StreamingQuery:
+        options = {"checkpointLocation": str(root / "checkpoints" / name)}
+        return table.writeStream.format("delta").options(**options).start(str(root / "tables" / name))
+
+    def grouped(window: Column, *aggregates: Column, by_key: bool = True) -> DataFrame:
+        return timed.groupBy(window, *(["k"] if by_key else [])).agg(n, *aggregates)
+
+    v = F.sum("v").alias("total"), F.min("v").alias("least"), F.max("v").alias("most")
+    queries = [
+        written("rows", rows),
+        written("by_minute", grouped(F.window("at", "1 minute"), *v)),
+        written("hops", grouped(F.window("at", "10 minutes", "1 minute"), by_key=False)),
+        written("by_session", grouped(F.session_window("at", "20 seconds"))),
+    ]
+    taken = []
+    for number in range(batches):
+        if number:
+            land_busy_keys(root / "in", number * events, events, f"{number:04}.parquet")
+        start = time.perf_counter()
+        for query in queries:
+            query.processAllAvailable()
+        taken.append(time.perf_counter() - start)
+    for query in queries:
+        query.stop()
+    return taken
+
+
 def figures(name: str, seen: list[Seen], *, aimed: bool) -> list[Figure]:
     """Steps from one commit to the next; the first half warms up, in which Java compiles what it runs most."""
     steps = list(pairwise(seen))[len(seen) // 2 :]
@@ -80,8 +124,9 @@ def figures(name: str, seen: list[Seen], *, aimed: bool) -> list[Figure]:
 @click.option("--batches", default=30, help="Micro-batches of each piece; the first half warms up.")
 @click.option("--events", default=10_000, help="Events of a micro-batch.")
 @click.option("--held", default=0, help="Also time batches while so many events are held, 30 days behind: 10000000.")
+@click.option("--peer/--no-peer", default=True, help="Also time Structured Streaming.")
 @INTO
-def main(batches: int, events: int, held: int, into: Path | None) -> None:
+def main(*, batches: int, events: int, held: int, peer: bool, into: Path | None) -> None:
     """Times the batches of each piece."""
     pieces = [("few events held", SPEC, 0)]
     if held:
@@ -92,6 +137,12 @@ def main(batches: int, events: int, held: int, into: Path | None) -> None:
         with tempfile.TemporaryDirectory() as folder:
             seen = run(Path(folder), spec, first, batches, events)
         report.figures += figures(name, seen, aimed=spec == SPEC)
+    if peer:
+        with tempfile.TemporaryDirectory() as folder:
+            taken = stream(Path(folder), batches, events)
+        [ours, *_] = report.figures
+        report.figures.append(Figure(STREAMED, taken[batches // 2 :]))
+        report.figures.append(Figure(ours.work, ours.values, against=STREAMED, note="against Structured Streaming"))
     report.save(into)
 
 

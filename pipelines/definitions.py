@@ -42,15 +42,13 @@ from tidemark.assets.asset_specs import Shown, Translate, asset_specs
 from tidemark.assets.backfill.partitions import window_assets
 from tidemark.assets.live import BATCH, NOTHING_ASKED, live_assets
 from tidemark.assets.runs import SPARK, LiveRun, OpenWorkspace, StageContext, process_of_run
-from tidemark.pipelines.alert_watch import alert_watch
-from tidemark.pipelines.auditing import audit_job
 from tidemark.pipelines.command_line import SPECS
 from tidemark.pipelines.launching import live_schedule, live_sensor
-from tidemark.pipelines.lineage_watch import lineage_watch
-from tidemark.pipelines.questions import question_job
+from tidemark.pipelines.questions import audit_job, question_job
 from tidemark.pipelines.rebuilding import rebuild_jobs
 from tidemark.pipelines.spec_files import WrongSpec, read_specs
 from tidemark.pipelines.upkeep import upkeep_job
+from tidemark.pipelines.watches import batch_watch
 from tidemark.resources.opening import Memory
 from tidemark.resources.places.place import place_of
 from tidemark.resources.settings import Settings, from_environment, note_code_location
@@ -218,7 +216,7 @@ def definitions(
     _ensure_distinct_keys(shown)
     asset_keys = {file.spec.name: file.asset_keys for file, _ in shown.pipelines}
     note_code_location(settings.dagster_home, asset_keys, settings.warehouse)
-    good = _definitions_of_all(settings, shown, tell=_to_log_of_run)
+    good = build_definitions(settings, found.files, shown=shown, tell=_to_log_of_run)
     if not found.wrong:
         return good
     return Definitions.merge(good, definitions_of_wrong(found.wrong, lambda: read_specs(paths).wrong, translate))
@@ -247,28 +245,18 @@ def build_definitions(
     files: Sequence[SpecFile],
     choice: SparkChoice | None = None,
     *,
+    shown: Shown | None = None,
     accepted: Acceptance | None = None,
     tell: Callable[[str], None] = silent,
     memory: Memory | None = None,
 ) -> Definitions:
     """Return definitions of pipelines whose specs were read, with the keys that these have in Dagster.
 
-    By default the settings say where they compute. `accepted` is a batch to commit although a blocking check fails;
-    `memory` is what was read of the tables, where there is one pipeline.
+    By default the settings say where they compute. `shown` are their assets, where the project translates them;
+    `accepted` is a batch to commit although a blocking check fails; `memory` is what was read of the tables, where
+    there is one pipeline.
     """
-    shown = asset_specs(files, settings.warehouse)
-    return _definitions_of_all(settings, shown, choice, accepted=accepted, tell=tell, memory=memory)
-
-
-def _definitions_of_all(
-    settings: Settings,
-    shown: Shown,
-    choice: SparkChoice | None = None,
-    *,
-    accepted: Acceptance | None = None,
-    tell: Callable[[str], None] = silent,
-    memory: Memory | None = None,
-) -> Definitions:
+    shown = shown or asset_specs(files, settings.warehouse)
     choice = choice or choose_spark(settings, [path for file, _ in shown.pipelines for path in file.inputs])
     each = [Definitions(assets=shown.places)]
     for file, assets in shown.pipelines:
@@ -336,7 +324,7 @@ def _opener(
     def process() -> int:
         return process_of_run(given[0][0]).pid
 
-    watch = alert_watch(lineage_watch(lambda: given[0][0].run.job_name))
+    watch = batch_watch(lambda: given[0][0].run.job_name)
     workspace = replace(looks, session=session, process=process, accepted=accepted, tell=tell, watch=watch)
 
     def opened(context: StageContext, spark: LazyPySparkResource) -> Workspace:

@@ -30,7 +30,7 @@ from tidemark.assets.day_partitions import show_days_first
 from tidemark.assets.held_back import tell_dagster
 from tidemark.assets.pending_work import PendingWork, input_signature, look, signature
 from tidemark.assets.runs import FAILURE_TAG, LASTING, PROCESS_TAG, own_tag, step_name
-from tidemark.pipelines.alert_watch import alert_look
+from tidemark.pipelines.watches import alert_look
 from tidemark.resources.batches.plans import LEASE, Plan, is_gone, owner_in
 from tidemark.resources.tables import BATCHES
 from tidemark.resources.workspace import Workspace

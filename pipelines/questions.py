@@ -1,7 +1,8 @@
-"""Questions to a pipeline in Dagster: why, how long to wait, what if; settings and times as a person writes them.
+"""Questions to a pipeline in Dagster: why, how long to wait, what if, and whether all that is stored is right.
 
-Here: the job whose runs have the answers, and what it shares with the commands and `tm.simulate`. Not here: the
-answers (assets/questions/), `tm.explain`, `tm.advise` and `tm.simulate` (library.py), the commands (commands/).
+Here: the jobs whose runs have the answers, and what they share with the commands and `tm.simulate`: settings and
+times as a person writes them. Not here: the answers (assets/questions/, assets/audit/), `tm.explain`, `tm.advise` and
+`tm.simulate` (library.py), the commands (commands/).
 """
 
 import json
@@ -26,6 +27,8 @@ from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.printable import json_line, printable
 from tidemark.timeops.utc import us_of
+
+_MOST_SHOWN = 20  # findings of an audit; its metadata has all
 
 
 def _optional(kind: Any, about: str) -> dg.Field:
@@ -87,6 +90,33 @@ def question_job(file: SpecFile, settings: Settings, choice: SparkChoice) -> dg.
         "other settings would make of the log. The answer is in the metadata of the run's output. Nothing is written."
     )
     return job_of(ask, f"{name}_ask", about, config=show.ask_with(file.spec, {"advise": {}}))
+
+
+def audit_job(file: SpecFile, settings: Settings, choice: SparkChoice) -> dg.JobDefinition:
+    """Build the job that audits a pipeline. It is in no pool, as it only reads, and runs continue meanwhile."""
+    name = file.spec.name
+
+    @dg.op(name=f"{name}__audit", description="Audits all that the pipeline has stored; fails if something is wrong.")
+    def look(context: dg.OpExecutionContext) -> None:
+        from tidemark.assets.audit.whole import audit  # noqa: PLC0415 - commands that only ask need none of it
+
+        session = partial(open_session, choice, context.log.info)
+        workspace = Workspace(file, settings.warehouse, session, tell=context.log.info)
+        done = audit(workspace)
+        for note in done.notes:
+            context.log.warning(note)
+        findings = done.to_list(workspace)
+        context.add_output_metadata({"batch": done.batch or 0, "records": done.records, "findings": len(findings)})
+        if findings:
+            lines = [
+                f"{finding['table']}: {finding['what']}. {finding['repair']}" for finding in findings[:_MOST_SHOWN]
+            ]
+            raise dg.Failure(
+                f"{len(findings)} findings: " + "; ".join(lines), {"findings": findings}, allow_retries=False
+            )
+
+    about = f"Audits {name}: files, counts, verdicts and results of the whole history. It only reads, alongside runs."
+    return job_of(look, f"{name}_audit", about)
 
 
 def _answer(workspace: Workspace, kind: str, config: Mapping[str, Any]) -> Answer | Advice | Simulation:

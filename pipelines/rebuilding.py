@@ -23,9 +23,8 @@ from tidemark.assets.rebuild.replaying import ReplayPlan, plan_replay
 from tidemark.assets.rebuild.report import Telling, of_decision
 from tidemark.assets.rebuild.switch import rebuild
 from tidemark.assets.runs import RETRIES, job_of, say_who_runs, told_to_dagster, under_run
-from tidemark.pipelines.alert_watch import alert_look, alert_watch
 from tidemark.pipelines.downstream import to_compute_again
-from tidemark.pipelines.lineage_watch import lineage_watch
+from tidemark.pipelines.watches import alert_look, batch_watch
 from tidemark.resources.batches.plans import Commit
 from tidemark.resources.settings import Settings
 from tidemark.resources.spark.choice import SparkChoice, open_session
@@ -247,7 +246,7 @@ def rebuild_jobs(
     def carry_out(context: dg.OpExecutionContext, asked: Asked) -> Iterator[dg.Output[None]]:
         say_who_runs(context)
         session = partial(open_session, choice, tell or context.log.info)
-        watch = alert_watch(lineage_watch(lambda: context.job_name))
+        watch = batch_watch(lambda: context.job_name)
         workspace = Workspace(file, settings.warehouse, session, tell=tell or context.log.info, watch=watch)
         plan = asked.plan(workspace)
         if not plan.scope:

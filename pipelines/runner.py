@@ -40,10 +40,9 @@ from tidemark.assets.spec_changes import ensure_taken
 from tidemark.assets.state.files import copies_after
 from tidemark.assets.unknown_columns import first_met
 from tidemark.assets.waiting_input import HELD_BACK, Waiting, waiting_input
-from tidemark.pipelines.alert_watch import alert_look, alert_watch
 from tidemark.pipelines.definitions import build_definitions, job_name
-from tidemark.pipelines.lineage_watch import lineage_watch
 from tidemark.pipelines.rebuilding import Asked, RebuildSettings, Rebuilt, chosen_windows, rebuild_jobs
+from tidemark.pipelines.watches import alert_look, batch_watch
 from tidemark.resources.batches.plans import BatchInput, Counts, Plan
 from tidemark.resources.machine import ensure_not_stopped, machine_failure
 from tidemark.resources.places.checks import ensure_put_if_absent
@@ -130,7 +129,7 @@ def run_pipeline(
     Raises:
         TidemarkError: Anything prevents it, see its subclasses.
     """
-    watch = alert_watch(lineage_watch(lambda: job_name(file)))
+    watch = batch_watch(lambda: job_name(file))
     workspace = Workspace(file, settings.warehouse, watch=watch)
     report = RunReport()
     workspace.ensure_whole()

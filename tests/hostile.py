@@ -17,6 +17,7 @@ from deltalake import DeltaTable, QueryBuilder, Schema, write_deltalake
 from tidemark.resources.delta.files import piece_of
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.upkeep import compact, mend_bounds
+from tidemark.resources.delta.versions import NO_ROWS
 from tidemark.timeops.utc import FIRST_US, LAST_US
 
 T = "windows/by_hour"
@@ -115,7 +116,7 @@ def _appended(folder: Path) -> Lake:
 def _in_pieces(folder: Path) -> Lake:
     lake = _created(folder)
     pieces = [partial(lambda rows, _schema: rows.to_batches(), rows_of(file)) for file in HOSTILE]
-    lake.append_pieces(T, pieces, attempt=1, expect=0)
+    lake.replace_pieces(T, pieces, where=NO_ROWS, attempt=1, expect=0)
     return lake
 
 

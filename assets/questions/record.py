@@ -195,7 +195,9 @@ class RecordQuestions:
         letters = [letter for letter in self._rows(tables.DEAD_LETTERS, seq) if letter["replayed_at"] is None]
         refusal = next((letter for letter in letters if letter["stage"] not in _OF_ACCEPTED), None)
         event = None if refusal is not None else self._accepted(seq)
-        return self._told(seq, refusal, event, [letter for letter in letters if letter["stage"] in _OF_ACCEPTED])
+        return self._answer_in_log(
+            seq, refusal, event, [letter for letter in letters if letter["stage"] in _OF_ACCEPTED]
+        )
 
     def answers(self, seqs: Sequence[int]) -> tuple[RecordAnswer, ...]:
         """Explain some records; errors as of `answer`."""
@@ -292,7 +294,7 @@ class RecordQuestions:
                 found = item["reason"]
         return found
 
-    def _told(self, seq: int, refusal: Row | None, event: Row | None, missed: Sequence[Row]) -> RecordAnswer:
+    def _answer_in_log(self, seq: int, refusal: Row | None, event: Row | None, missed: Sequence[Row]) -> RecordAnswer:
         """Return the answer about a record of the log.
 
         Args:
@@ -311,20 +313,13 @@ class RecordQuestions:
             met = Met(_us((refusal or event or {}).get(c.WATERMARK)), (refusal or {}).get("watermark_set_by"))
         t_us = _or_none(int(judged.t[at]))
         timestamp_us, adjusted_by = self._as_accepted(event, t_us, met) if refusal is None else (None, ())
-        released_by, by_flush = None, False
-        is_outside = KEPT in adjusted_by or ADMITTED in adjusted_by
-        if timestamp_us is not None and timeline is not None and not is_outside:
-            released_by, by_flush = self.log.passed(timeline, timestamp_us + 1, seq)
+        released_by, by_flush = self._release(seq, timeline, timestamp_us, adjusted_by)
         outcome = _outcome(refusal, event, adjusted_by, is_released=by_flush or released_by is not None)
         of_stage = [[letter for letter in missed if letter["stage"] == stage] for stage in _OF_ACCEPTED]
         of_first = next(filter(None, of_stage), [])
         letter = refusal or max(of_first, key=lambda one: one["lateness_us"] or -1, default=None)
         verdict = judged.reason_of(seq)
         us = timestamp_us if timestamp_us is not None else t_us
-        windows: tuple[RecordWindow, ...] = ()
-        if self.with_windows and us is not None and timeline is not None:
-            letters = {letter["window_name"]: letter for letter in missed}
-            windows = WindowsOfRecord(self.contents, seq, us, timeline, refusal is not None, letters).all()
         admitted, unit = ({}, None) if letter is None else self._admission(seq, letter, of_first, verdict)
         row = self._row(tables.RAW_EVENTS, seq)
         return RecordAnswer(
@@ -348,7 +343,7 @@ class RecordQuestions:
             lateness_us=None if letter is None else letter["lateness_us"],
             admitted_by=admitted,
             unit=unit,
-            windows=windows,
+            windows=self._windows(seq, us, timeline, missed, is_refused=refusal is not None),
             joins=self._joins(row, us, timeline, refusal, missed),
             adjusted_by=adjusted_by,
             release_seq=None if event is None else event.get(c.RELEASE_SEQ),
@@ -357,6 +352,22 @@ class RecordQuestions:
             changed=known.changed,
             is_accepted_now=bool(known.changed) and refusal is not None and verdict is None,
         )
+
+    def _release(
+        self, seq: int, timeline: str | None, timestamp_us: int | None, adjusted_by: Sequence[str]
+    ) -> tuple[Item | None, bool]:
+        """Return what released an event in the order of time, see `PipelineLog.passed`; nothing for other records."""
+        if timestamp_us is None or timeline is None or KEPT in adjusted_by or ADMITTED in adjusted_by:
+            return None, False
+        return self.log.passed(timeline, timestamp_us + 1, seq)
+
+    def _windows(
+        self, seq: int, us: int | None, timeline: str | None, missed: Sequence[Row], *, is_refused: bool
+    ) -> tuple[RecordWindow, ...]:
+        if not self.with_windows or us is None or timeline is None:
+            return ()
+        letters = {letter["window_name"]: letter for letter in missed}
+        return WindowsOfRecord(self.contents, seq, us, timeline, is_refused, letters).all()
 
     def _joins(
         self, row: Row, us: int | None, timeline: str | None, refusal: Row | None, missed: Sequence[Row]

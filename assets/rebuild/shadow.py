@@ -21,7 +21,7 @@ from tidemark.assets.batch import Batch
 from tidemark.assets.checks import check_rows, checks_of
 from tidemark.assets.exclusions import CHANGES_LOG, items_of, log_clocks
 from tidemark.assets.joins import answer_join
-from tidemark.assets.judging import batch_at_work
+from tidemark.assets.judging import judge
 from tidemark.assets.log_control import SPEC, recorded
 from tidemark.assets.planning import at_work, begin, input_of
 from tidemark.assets.rebuild.log_columns import (
@@ -283,7 +283,7 @@ class Shadow:
         plan = begin(beside, self.run_id, "process", given, after=last, seqs=seqs, number=number)
         with at_work(beside, plan):
             beside.prepare(plan)
-            batch = batch_at_work(beside, plan)
+            batch = Batch(beside, plan, judge)
             with batch.stage():
                 adjust_time(batch)
                 if beside.spec.windows:

@@ -45,7 +45,7 @@ def write_released(batch: Batch, outcomes: Outcomes) -> int:
     release_seqs = events.release_seqs()
     with events.lying() as lying:
         released = events.pieces(lying, events.are_out | events.are_kept, release_seqs)
-        batch.append_pieces(tables.ORDERED_EVENTS, released)
+        batch.replace_pieces(tables.ORDERED_EVENTS, released, where=NO_ROWS)
         held = events.pieces(lying, events.are_held)
         batch.replace_pieces(tables.HELD_EVENTS, held, where=_no_longer_held(batch.after))
     return int(np.count_nonzero(release_seqs != NONE))

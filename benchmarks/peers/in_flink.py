@@ -20,14 +20,14 @@ FORMATS = {
 }
 EVENTS = """
 CREATE TABLE events (
-    `t` TIMESTAMP_LTZ(6), `k` STRING, `v` DOUBLE,
+    `t` TIMESTAMP_LTZ(6), `k` {key_type}, `v` DOUBLE,
     `instant` AS CAST(`t` AS TIMESTAMP_LTZ(3)),
     WATERMARK FOR `instant` AS `instant` - INTERVAL '5' SECOND
 ) WITH ('connector' = 'filesystem', 'path' = 'file://{files}', {format})
 """
 WINDOWS = """
 CREATE TABLE windows (
-    `window_start` TIMESTAMP(3), `k` STRING, `n` BIGINT,
+    `window_start` TIMESTAMP(3), `k` {key_type}, `n` BIGINT,
     `total` DOUBLE, `lowest` DOUBLE, `highest` DOUBLE, `mean` DOUBLE
 ) WITH ('connector' = 'filesystem', 'path' = 'file://{out}', 'format' = 'parquet', 'parquet.utc-timezone' = 'true')
 """
@@ -44,13 +44,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     for name in ("files", "kind", "out"):
         parser.add_argument(name)
+    parser.add_argument("--key-type", default="STRING", help="of the column `k`")
     parser.add_argument("--parallelism", type=int, default=len(os.sched_getaffinity(0)))
     asked = parser.parse_args()
     tables = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
     tables.get_config().set("parallelism.default", str(asked.parallelism))
     tables.get_config().set("table.local-time-zone", "UTC")
-    tables.execute_sql(EVENTS.format(files=asked.files, format=FORMATS[asked.kind]))
-    tables.execute_sql(WINDOWS.format(out=asked.out))
+    tables.execute_sql(EVENTS.format(files=asked.files, format=FORMATS[asked.kind], key_type=asked.key_type))
+    tables.execute_sql(WINDOWS.format(out=asked.out, key_type=asked.key_type))
     tables.execute_sql(QUERY).wait()
 
 

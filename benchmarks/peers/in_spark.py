@@ -10,8 +10,6 @@ from pyspark.sql import functions as F
 
 from tidemark.resources.spark.session import PACKAGES, local_session, session_config
 
-SCHEMA = "t TIMESTAMP, k STRING, v DOUBLE, at TIMESTAMP"
-
 
 def plain_session() -> SparkSession:
     """Return a session as the guides of Delta Lake write it: no setting but Delta's, and as much memory as ours."""
@@ -28,11 +26,12 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     for name in ("files", "kind", "out"):
         parser.add_argument(name)
+    parser.add_argument("--key-type", default="STRING", help="of the column `k`")
     parser.add_argument("--files-at-once", type=int, help="of a micro-batch; default: all")
     parser.add_argument("--plain", action="store_true", help="with Spark's own settings; default: Tidemark's")
     asked = parser.parse_args()
     spark = plain_session() if asked.plain else local_session(session_config())
-    reader = spark.readStream.format(asked.kind).schema(SCHEMA)
+    reader = spark.readStream.format(asked.kind).schema(f"t TIMESTAMP, k {asked.key_type}, v DOUBLE, at TIMESTAMP")
     if asked.files_at_once:
         reader = reader.option("maxFilesPerTrigger", asked.files_at_once)
     windows = (

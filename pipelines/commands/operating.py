@@ -211,10 +211,10 @@ def rebuild(
 
     from tidemark.assets.rebuild.switch import drop_windows
     from tidemark.pipelines.instance import dagster_instance
-    from tidemark.pipelines.lineage_watch import lineage_watch
     from tidemark.pipelines.rebuilding import RebuildSettings
     from tidemark.pipelines.runner import rebuild_pipeline
     from tidemark.pipelines.terminal import telling
+    from tidemark.pipelines.watches import lineage_watch
     from tidemark.resources.workspace import Workspace
 
     [file] = read_specs([spec], overrides)
@@ -274,13 +274,12 @@ def changes(
     reason = sentence(take_back, "--take-back") if take_back is not None else reason
     from uuid import uuid4
 
-    from tidemark.pipelines.alert_watch import alert_watch
-    from tidemark.pipelines.lineage_watch import lineage_watch
+    from tidemark.pipelines.watches import batch_watch
     from tidemark.resources.workspace import Workspace
 
     [file] = read_specs([spec], overrides)
     settings, name = known_settings(warehouse) if reason is None else settings_of(warehouse), file.spec.name
-    watch = alert_watch(lineage_watch(lambda: None))
+    watch = batch_watch(lambda: None)
     workspace = Workspace(file, settings.warehouse, watch=watch)
     if reason is None:
         found = workspace.changes_by_others

@@ -318,10 +318,6 @@ class Lake(LakeReader):
         """
         return self.replace(table, df, where=NO_ROWS, attempt=attempt, expect=expect, amount=amount)
 
-    def append_pieces(self, table: str, pieces: Sequence[Piece], *, attempt: int, expect: int) -> Written:
-        """Append rows of Arrow like `append`, see `replace_pieces`."""
-        return self.replace_pieces(table, pieces, where=NO_ROWS, attempt=attempt, expect=expect)
-
     def append_rows(self, table: str, rows: pa.Table, *, expect: int, attempt: int | None = None) -> Written:
         """Append rows that this process has in one commit. Without rows there is no commit.
 

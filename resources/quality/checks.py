@@ -185,6 +185,8 @@ def great_expectations() -> Any:
 def import_ahead() -> None:
     """Begin to import the library during other work: checks come last in a run, and its Spark may be elsewhere."""
     if "great_expectations" not in sys.modules:
+        # Dagster's storage has SQLAlchemy look at classes, which fails while another thread is importing its `orm`.
+        import_module("sqlalchemy.orm")
         Thread(target=great_expectations, name="import of great_expectations", daemon=True).start()
 
 

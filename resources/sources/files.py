@@ -34,8 +34,8 @@ from tidemark.resources.sources.known_files import (
     candidate,
     counted,
     has_lines,
-    judge,
     look_into,
+    part_to_read,
     state_of,
     unchanged,
 )
@@ -204,9 +204,7 @@ class _Examination:
             while batch := _fitting(self.source, queue, self.ready, room_bytes):
                 queue = queue[len(batch) :]
                 for file, looked in zip(batch, pool.map(look, batch), strict=True):
-                    outcome = self._judged(looked)
-                    room_bytes -= file.new_bytes if isinstance(outcome, FileRange) else 0
-                    self._note(file, outcome)
+                    room_bytes -= self._judged_bytes(file, looked)
         return FilesFound(
             ready=tuple(self.ready),
             left=len(queue),
@@ -216,19 +214,6 @@ class _Examination:
             notes=tuple(self.notes),
             needs_copies=bool(self.ready) and has_lines(self.source),
         )
-
-    def _judged(self, looked: Looked | InputError) -> Outcome | InputError:
-        if isinstance(looked, InputError):
-            return looked
-        age = None
-        if self.now is not None:
-            age_us = us_of(self.now) - looked.file.modified_us
-            # Of a file that is dated far ahead, a line would wait for ever, without a word.
-            age = timedelta(microseconds=age_us) if age_us > -_NO_SKEW_US else None
-        try:
-            return judge(self.source, looked, self.memory, self, age)
-        except InputError as error:
-            return error
 
     def is_in_place(self, read: FileState) -> bool:
         """See `Landed`."""
@@ -246,7 +231,20 @@ class _Examination:
         is_new = state is None or not state.size or not begins_as(self.source, file, state)
         return is_new or (state is not None and read.name in (state.copy_of, state.begins_as))
 
-    def _note(self, file: Candidate, outcome: Outcome | InputError) -> None:
+    def _judged_bytes(self, file: Candidate, looked: Looked | InputError) -> int:
+        """Judge a file that was opened, and note the outcome; return how many of its bytes are read now."""
+        age = None
+        if self.now is not None:
+            age_us = us_of(self.now) - file.modified_us
+            # Of a file that is dated far ahead, a line would wait for ever, without a word.
+            age = timedelta(microseconds=age_us) if age_us > -_NO_SKEW_US else None
+        outcome: Outcome | InputError
+        try:
+            if isinstance(looked, InputError):
+                raise looked
+            outcome = part_to_read(self.source, looked, self.memory, self, age)
+        except InputError as error:
+            outcome = error
         match outcome:
             case InputError():
                 self.errors.append(outcome)
@@ -260,6 +258,8 @@ class _Examination:
                 self.notes += [outcome.note] if outcome.note else []
                 if self.memory is not None:
                     self.memory.add(state_of(outcome, NOT_READ_YET))
+                return file.new_bytes
+        return 0
 
 
 def _fitting(
@@ -291,7 +291,7 @@ class FileFormat:
         check: Refuses a file, not empty, that does not fit its source. Takes its path, the source, how many of its
             bytes were read before; returns the columns that it has and the source does not name, as far as its
             beginning shows. Needs no Spark. Raises InputError, SpecError for an option of the source, OSError.
-        read: Reads the records of files, see `read_files`.
+        read: Reads the records of files, see `FilesReader.read`.
         fault: Names the damage of a file that Spark could not read to its end; empty if it finds none.
     """
 
@@ -380,54 +380,49 @@ class FilesReader(SourceReader[FilesFound]):
         return {"files": [[file.path, file.skip_lines, file.size] for file in findings.ready]}
 
     def read(self, spark: SparkSession, findings: FilesFound, place: Place, time_zone: str) -> SourceRead:
-        """Read the files; the ones of text are read from copies."""
-        read = read_files(spark, self.source, findings.ready, place, time_zone)
-        return replace(read, states=(*read.states, *findings.touched, *counted(findings.copies, read.states)))
+        """Read the records of files: files and copies that are plain by Arrow, the others by Spark, both lazily.
+
+        Lines are copied to a place first.
+
+        A file may change after this has returned and before its records are stored: call `ensure_unchanged` then.
+
+        Raises:
+            SpecError: `schema`, `rename` or an option of the source is wrong.
+            InputError: A file lacks a column, has one of another type, or changed since its discovery.
+            OSError: A copy cannot be written.
+        """
+        source, ranges = self.source, findings.ready
+        schema, zone = schema_in_input(spark, source), source.time_zone or time_zone
+        filled: Sequence[FileRange] = [file for file in ranges if file.size]
+        counts: dict[str, int] = {}
+        if has_lines(source):
+            copies = copied_lines(filled, place / source.name, parser_of(source, schema, zone))
+            filled, counts = copies.files, dict(copies.counts)
+        plain: list[PlainFile] = []
+        others: list[FileRange] = []
+        for file in filled:
+            arrow_file = plain_file(source, schema, zone, file)
+            if arrow_file is None:
+                others.append(file)
+            else:
+                plain.append(arrow_file)
+        by_spark = partial(_by_spark, spark, source, schema, zone=zone)
+        read = by_spark(others) if others else Numbered(no_records(spark, source), {})
+        ensure_unchanged(ranges)
+        of_plain = {file.read_from.path: file.before + len(file.arrival) for file in plain}
+        counts = {**of_plain, **read.counts, **counts}
+        states = [state_of(file, counts.get(file.path, 0)) for file in ranges]
+        return SourceRead(
+            read.records,
+            (*states, *findings.touched, *counted(findings.copies, states)),
+            count=None if others else 0,
+            plain=tuple(plain),
+            by_spark=lambda files: by_spark(files).records,
+        )
 
     def to_blame(self, spark: SparkSession, findings: FilesFound) -> Mapping[str, InputError]:
         """Find the files that cannot be read to their end; lines were read before Spark got them."""
         return {} if has_lines(self.source) else unreadable(spark, self.source, findings.ready)
-
-
-def read_files(
-    spark: SparkSession, source: FilesSource, ranges: Sequence[FileRange], place: Place, time_zone: str = "UTC"
-) -> SourceRead:
-    """Read the records of an ingestion: files and copies that are plain by Arrow, the others by Spark, both lazily.
-
-    Lines are copied to a place first.
-
-    A file may change after this has returned and before its records are stored: call `ensure_unchanged` then.
-
-    Raises:
-        SpecError: `schema`, `rename` or an option of the source is wrong.
-        InputError: A file lacks a column, has one of another type, or changed since its discovery.
-        OSError: A copy cannot be written.
-    """
-    schema, zone = schema_in_input(spark, source), source.time_zone or time_zone
-    filled: Sequence[FileRange] = [file for file in ranges if file.size]
-    counts: dict[str, int] = {}
-    if has_lines(source):
-        copies = copied_lines(filled, place / source.name, parser_of(source, schema, zone))
-        filled, counts = copies.files, dict(copies.counts)
-    plain: list[PlainFile] = []
-    others: list[FileRange] = []
-    for file in filled:
-        arrow_file = plain_file(source, schema, zone, file)
-        if arrow_file is None:
-            others.append(file)
-        else:
-            plain.append(arrow_file)
-    read = _by_spark(spark, source, schema, others, zone=zone) if others else Numbered(no_records(spark, source), {})
-    ensure_unchanged(ranges)
-    of_plain = {file.read_from.path: file.before + len(file.arrival) for file in plain}
-    counts = {**of_plain, **read.counts, **counts}
-    return SourceRead(
-        read.records,
-        tuple(state_of(file, counts.get(file.path, 0)) for file in ranges),
-        count=None if others else 0,
-        plain=tuple(plain),
-        by_spark=lambda files: _by_spark(spark, source, schema, files, zone=zone).records,
-    )
 
 
 def _by_spark(

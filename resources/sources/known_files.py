@@ -348,35 +348,28 @@ class Looked:
 
 def look_into(source: FilesSource, borders: Sequence[int], check: Check, file: Candidate) -> Looked | InputError:
     """Open a file and read it once; `borders` are the numbers of bytes whose digest is wanted, in order."""
+    known_bytes = file.state.size if file.state and file.state.size <= file.size else 0
+    if not has_lines(source):  # only plain lines begin as another file
+        borders = ()
+    elif not is_compressed(file.path):
+        borders = borders[: bisect_left(borders, file.size)]
+    of_now = file.path, file.size, file.modified_us, file.changed_ns
+    looked: Looked | None = None
     try:
-        if not has_lines(source):  # only plain lines begin as another file
-            borders = ()
-        elif not is_compressed(file.path):
-            borders = borders[: bisect_left(borders, file.size)]
-        return _opened(source, tuple(borders), check, file)
+        looked = Looked(file, _content(*of_now, known_bytes, tuple(borders), source.is_text), None)
+        if not file.size or looked.is_as_known:
+            return looked
+        if source.is_text:
+            check_compression(file.path)
+        return replace(looked, unknown=check(file.path, source, known_bytes))
     except InputError as error:
-        return error
+        return error if looked is None else replace(looked, unfit=error)
     except OSError as error:
         return _unreadable(
             file.path,
             f"the file cannot be read: {error.strerror or error}",
             "grant this user the right to read it",
         )
-
-
-def _opened(source: FilesSource, borders: tuple[int, ...], check: Check, file: Candidate) -> Looked:
-    known_bytes = file.state.size if file.state and file.state.size <= file.size else 0
-    of_now = file.path, file.size, file.modified_us, file.changed_ns
-    content = _content(*of_now, known_bytes, borders, source.is_text)
-    looked = Looked(file, content, None)
-    if not file.size or looked.is_as_known:
-        return looked
-    try:
-        if source.is_text:
-            check_compression(file.path)
-        return replace(looked, unknown=check(file.path, source, known_bytes))
-    except InputError as error:
-        return replace(looked, unfit=error)
 
 
 @lru_cache(maxsize=20_000)  # a run looks at its input before it begins, and then reads it
@@ -431,7 +424,7 @@ class Landed(Protocol):
         """Return whether a file that was read is now in another one."""
 
 
-def judge(
+def part_to_read(
     source: FilesSource, looked: Looked, memory: KnownFiles | None, landed: Landed, age: timedelta | None
 ) -> Outcome:
     """Decide how much of a file is read, by its bytes and by all bytes that are known; without `memory` by its own.

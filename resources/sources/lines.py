@@ -130,9 +130,15 @@ def _lines_of(file: FileRange, block: Block) -> pa.Table:
 
 
 def blocks_of(file: FileRange) -> Iterator[Block]:
-    """Yield the lines of a file that were not read before; at least one block says how many lines it has."""
+    """Yield the lines of a file that were not read before; at least one block says how many lines it has.
+
+    Raises:
+        InputError: The file is shorter than at discovery, or a damaged archive.
+    """
     skip, first, rest = file.skip_lines, 1, b""
-    chunks = _text_of(file)
+    chunks = text_in(file.path, file.size)
+    if file.long_lines:
+        chunks = _shortened(chunks, file.long_lines)
     for text in iter(lambda: b"".join(islice(chunks, _BLOCK_CHUNKS)), b""):
         whole = rest + (text.removeprefix(codecs.BOM_UTF8) if first == 1 and not rest else text)
         half = whole.endswith(b"\r")  # a line feed may follow
@@ -154,17 +160,8 @@ def _without(block: Block, skip: int) -> Block:
     return block if before <= 0 else Block(block.first + before, block.text.split(b"\n", before)[-1])
 
 
-def _text_of(file: FileRange) -> Iterator[bytes]:
-    """Yield the text of a file; lines that are too long are cut to their beginnings and marked, with their lengths.
-
-    Raises:
-        InputError: The file is shorter than at discovery, or a damaged archive.
-    """
-    text = text_in(file.path, file.size)
-    return _shortened(text, file.long_lines) if file.long_lines else text
-
-
 def _shortened(text: Iterable[bytes], long_lines: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+    """Yield a text whose lines that are too long are cut to their beginnings and marked, with their lengths."""
     ahead = iter(long_lines)
     line = next(ahead, None)
     at, beginning = 0, b""

@@ -99,7 +99,23 @@ class _Parser:
         return None
 
     def _rows(self, text: bytes, options: pj.ParseOptions) -> pa.Table:
-        return _typed(_objects(text, options).select(self._wanted.names), self._schema, self._time_zone)
+        """Return the objects of lines, with instants in place of their texts; each line must be one object."""
+        rows = _read(text, options)
+        # No object has an opening brace right after a closing one, so that each begins in a line where another ended.
+        are_lines = text.startswith(b"{") and text.endswith(b"}\n") and text.count(b"\n") == text.count(b"}\n{") + 1
+        if not are_lines or len(rows) != text.count(b"\n") or _may_have_long_number(text):
+            raise _NotPlainError
+        columns = []
+        for field in self._schema:
+            values = rows[field.name]
+            if isinstance(field.dataType, T.TimestampType):
+                values = _instants(values, self._time_zone)
+            elif isinstance(field.dataType, T.DoubleType) and not _is_plain_number(values):
+                raise _NotPlainError
+            columns.append(values)
+        table = pa.table(columns, names=self._wanted.names)
+        table.validate(full=True)
+        return table
 
 
 def _options(sample: bytes, wanted: pa.Schema) -> pj.ParseOptions:
@@ -121,16 +137,6 @@ def _as_unknown(kind: pa.DataType) -> pa.DataType:
     return pa.float64() if pa.types.is_integer(kind) else kind
 
 
-def _objects(block: bytes, options: pj.ParseOptions) -> pa.Table:
-    """Return the objects of lines; each line must be one."""
-    rows = _read(block, options)
-    # No object has an opening brace right after a closing one, so that each begins in a line where another ended.
-    are_lines = block.startswith(b"{") and block.endswith(b"}\n") and block.count(b"\n") == block.count(b"}\n{") + 1
-    if not are_lines or len(rows) != block.count(b"\n") or _may_have_long_number(block):
-        raise _NotPlainError
-    return rows
-
-
 def _read(block: bytes, options: pj.ParseOptions) -> pa.Table:
     return pj.read_json(pa.BufferReader(block), parse_options=options)
 
@@ -138,21 +144,6 @@ def _read(block: bytes, options: pj.ParseOptions) -> pa.Table:
 def _may_have_long_number(block: bytes) -> bool:
     ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
     return bool(np.diff(ends, prepend=-1).max() > _LONG_LINE) and _LONG_NUMBER.search(block) is not None
-
-
-def _typed(rows: pa.Table, schema: T.StructType, time_zone: str) -> pa.Table:
-    """Return the rows with instants in place of their texts; every number is finite."""
-    columns = []
-    for field in schema:
-        values = rows[field.name]
-        if isinstance(field.dataType, T.TimestampType):
-            values = _instants(values, time_zone)
-        elif isinstance(field.dataType, T.DoubleType) and not _is_plain_number(values):
-            raise _NotPlainError
-        columns.append(values)
-    table = pa.table(columns, names=rows.column_names)
-    table.validate(full=True)
-    return table
 
 
 def _is_plain_number(values: pa.ChunkedArray) -> bool:

@@ -37,7 +37,7 @@ from tidemark.timeops.watermark.timelines import (
     ROLE,
     T_US,
     LogPlace,
-    in_order,
+    by_seq,
     judge_log,
 )
 from tidemark.timeops.watermark.watermarks import Watermarks
@@ -325,7 +325,7 @@ def _watermarks_of_log(
     if rows is None:
         counted = _asked_by_counts(rules, has_marks=c.ARRIVED_AHEAD in judged.columns) if segment.counts else []
         rows = fetched(judged.selectExpr(*_narrow(rules, judged), *counted), place.seqs)
-    rows = in_order(rows)
+    rows = by_seq(rows)
     count_columns = _copied(rows)
     narrow = rows.drop_columns(list(count_columns))
     del rows  # a good part of the memory of a run
@@ -338,7 +338,7 @@ def _watermarks_of_logs(judged: DataFrame, state: pa.Table, rules: TimeRules, pl
     log_of_item, log_of_timeline = (_logs(rows[c.TIMELINE], place) for rows in (items, state))
     by_log = []
     for name, log_place in place.places.items():
-        rows = in_order(items.filter(pc.equal(log_of_item, name)))
+        rows = by_seq(items.filter(pc.equal(log_of_item, name)))
         before = state.filter(pc.equal(log_of_timeline, name))
         by_log.append(judge_log(rows, before, rules, log_place, across=place.across(name)))
     return Watermarks(tuple(by_log))

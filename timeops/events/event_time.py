@@ -5,6 +5,8 @@ session open: what one row says by itself. Not here: tolerances and watermarks (
 A1 (TIMESTAMP BY takes any expression), F (TIMESTAMP against TIMESTAMP_LTZ).
 """
 
+from collections.abc import Sequence
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -25,7 +27,7 @@ from tidemark.timeops.expressions.tokens import literal, literals
 from tidemark.timeops.expressions.try_expression import Columns, text_problem, with_attempt
 from tidemark.timeops.problems import Problem, error_at
 from tidemark.timeops.reasons import Reason
-from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.rules import EventTime, TimeRules
 from tidemark.timeops.spec import WindowSpec
 
 US, FAILED, BAD = "__tm_instant_us", "__tm_instant_failed", "__tm_instant_bad"
@@ -51,7 +53,12 @@ def extract(items: DataFrame, rules: TimeRules) -> DataFrame:
         f"WHEN {US} IS NULL THEN '{Reason.NO_TIMESTAMP}' END"
     )
     columns = {c.REASON: reason, c.TIMELINE: F.expr(timeline(Columns.of(items), rules.time.over))}
-    timed = _with_event_time(items, rules).withColumns(columns)
+    expressions = rules.event_times
+    if len(expressions) == 1:
+        timed = with_instant(items, expressions[0].timestamp_by, expressions[0].time_zone, where="timestamp_by")
+    else:
+        timed = _with_instant_of_source(items, expressions)
+    timed = timed.withColumns(columns)
     usable = f"IF({c.REASON} IS NULL, {US}, NULL)"
     times = {c.EVENT_TIME: f"timestamp_micros({usable})", c.T: c.floor_to(usable, rules.time.unit_us)}
     return c.with_sql(timed, times).drop(US, FAILED, BAD)
@@ -81,10 +88,8 @@ def text_at(columns: Columns, text: str, where: str) -> str:
     return expression.value_text
 
 
-def _with_event_time(items: DataFrame, rules: TimeRules) -> DataFrame:
-    expressions = rules.event_times
-    if len(expressions) == 1:
-        return with_instant(items, expressions[0].timestamp_by, expressions[0].time_zone, where="timestamp_by")
+def _with_instant_of_source(items: DataFrame, expressions: Sequence[EventTime]) -> DataFrame:
+    """Add the instant of each record by the expression of its source, as `with_instant` does by one for all."""
     timed = items
     parts = (US, FAILED, BAD)
     chosen = dict.fromkeys(parts, "NULL")

@@ -382,7 +382,7 @@ class WindowShape(SpecModel):
         if self.time_zone is not None:
             yield from self._length_problems()
         if (self.local_grid is not None) and "offset" in self.model_fields_set and not _divides_day(step):
-            fault = "`offset` has no effect on days and months, which begin at local midnight"
+            fault = "`offset` has no effect on days, weeks, months, quarters and years, which begin at local midnight"
             remedy = "leave it out" if step in (Months(1), DAY) else "leave it out, or write `origin: 2026-04-06`"
             yield Problem(fault, remedy=remedy, at=("offset",))
         for key in OF_ZONE:

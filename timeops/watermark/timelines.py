@@ -306,7 +306,7 @@ _NO_ITEMS = pa.schema(
 ).empty_table()
 
 
-def in_order(items: pa.Table) -> pa.Table:
+def by_seq(items: pa.Table) -> pa.Table:
     """Return items by `_arrival_seq`."""
     seq = integers(items[SEQ])
     return items if (seq[1:] > seq[:-1]).all() else items.take(pa.array(np.argsort(seq, kind="stable")))

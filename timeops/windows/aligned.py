@@ -68,21 +68,17 @@ MOST_JOINED = 10
 _SLICE = "__tm_slice"  # an instant in the slice, or in the first one of a span, as the grid counts it
 
 
-def partials_by_slice(events: DataFrame, window: WindowSpec) -> dict[str, Partial] | None:
-    """Return the aggregates in parts, where slices are worth it; None where events go to windows one by one."""
-    if window.kind not in ("hopping", "cumulative") or window.size_us <= MOST_ASSIGNED * window.end_step_us:
-        return None
-    return None if window.top is not None else partials_of(window.aggregates, Columns.of(events))
-
-
-def sliced_results(
-    events: DataFrame, segment: WindowSegment, window: WindowSpec, partials: dict[str, Partial]
-) -> DataFrame:
+def sliced_results(segment: WindowSegment, window: WindowSpec) -> DataFrame | None:
     """Return the aggregates of the windows that close in the segment, by `membership.BY_END` and `group_names`.
 
-    `events` are the segment's, with `__tm_flushed_windows` where there are flushed windows; `partials` is what
-    `partials_by_slice` returned.
+    None where slices are not worth it, or an aggregate has no parts: events go to windows one by one then.
     """
+    if window.kind not in ("hopping", "cumulative") or window.size_us <= MOST_ASSIGNED * window.end_step_us:
+        return None
+    events = with_flushed_windows(segment.events, segment.flushed_windows, window)
+    partials = None if window.top is not None else partials_of(window.aggregates, Columns.of(events))
+    if partials is None:
+        return None
     groups = group_names(window)
     parts = [column.alias(name) for partial in partials.values() for name, column in partial.parts.items()]
     passing = with_groups(events.where(f"NOT {left_out(Columns.of(events), window)}"), window)
@@ -166,15 +162,18 @@ class AlignedWindows:
     def closed_contents(self, segment: WindowSegment) -> DataFrame:
         """Return the events of the windows that close in the segment, one row per window that holds them."""
         events = with_flushed_windows(segment.events, segment.flushed_windows, self.window)
-        return with_groups(segment.closing(self._in_windows(events), self.window), self.window)
+        if self.window.overlaps or FLUSHED_WINDOWS in events.columns:
+            placed = self.place(events).withColumn(END, F.explode(ENDS)).drop(ENDS, MISSED, FILTERED)
+        else:  # an event is in one window at most
+            passing = events.where(f"NOT {left_out(Columns.of(events), self.window)}")
+            passing = passing.withColumn(END, F.expr(last_end_of(T_FINAL, self.window)))
+            placed = passing.where(f"{END} IS NOT NULL AND {open_to(END, W_BEFORE, self.window)}")
+        return with_groups(segment.closing(placed, self.window), self.window)
 
     def closed_results(self, segment: WindowSegment) -> DataFrame:
         """Return the results of the windows that close in the segment."""
-        events = with_flushed_windows(segment.events, segment.flushed_windows, self.window)
-        partials = partials_by_slice(events, self.window)
-        if partials is not None:
-            return sliced_results(events, segment, self.window, partials)
-        return results_of(self.closed_contents(segment), BY_END, self.window)
+        sliced = sliced_results(segment, self.window)
+        return results_of(self.closed_contents(segment), BY_END, self.window) if sliced is None else sliced
 
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:
         """Add `_watermark`, just after the item that closed the window."""
@@ -204,11 +203,3 @@ class AlignedWindows:
     def needed_from(self, watermark_us: int) -> int:
         """Return an instant: no event before it is in a window that is open at the watermark."""
         return needed_from(watermark_us, self.window)
-
-    def _in_windows(self, events: DataFrame) -> DataFrame:
-        """Return the events with the `__tm_end` of each of their windows; simpler where it is in one at most."""
-        if self.window.overlaps or FLUSHED_WINDOWS in events.columns:
-            return self.place(events).withColumn(END, F.explode(ENDS)).drop(ENDS, MISSED, FILTERED)
-        passing = events.where(f"NOT {left_out(Columns.of(events), self.window)}")
-        passing = passing.withColumn(END, F.expr(last_end_of(T_FINAL, self.window)))
-        return passing.where(f"{END} IS NOT NULL AND {open_to(END, W_BEFORE, self.window)}")

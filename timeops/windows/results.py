@@ -57,13 +57,9 @@ def window_results(segment: WindowSegment, window: WindowSpec, *, only: Span | N
         Revisions that do not pass `having` are rows too. So are the rows that retract the results of a replaced
         session. Where there may be such rows, `__tm_passes` says so; see `passing`.
     """
-    results_in = _in_revisions if window.revises else _once
-    return results_in(segment, kind_of(window), only)
-
-
-def _once(segment: WindowSegment, kind: WindowKind, only: Span | None) -> DataFrame:
-    """Return one result of each window, when it closes."""
-    window, materialize = kind.window, segment.execution.materialize
+    kind, materialize = kind_of(window), segment.execution.materialize
+    if window.revises:
+        return _in_revisions(segment, kind, only)
     results = kind.closed_results(segment)
     if window.empty:
         results = materialize(results)

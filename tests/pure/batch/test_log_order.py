@@ -134,7 +134,7 @@ def assert_as_if_sorted(drawn: random.Random, *, by_arrival: bool, reads_tables:
 
     entering = [row for row in rows if from_us is None or row[ARRIVAL_US] is None or row[ARRIVAL_US] >= from_us]
     expected, before_us = sorted(entering, key=key), drawn.choice([None, 6])
-    log = NumberedLog(records, records.in_order(by_arrival=by_arrival, from_us=from_us), 100, before_us)
+    log = NumberedLog(records, records.order_in_log(by_arrival=by_arrival, from_us=from_us), 100, before_us)
     made = pa.Table.from_batches([batch for piece in log.pieces(7) for batch in piece(LOG)], LOG)
     assert made["id"].to_pylist() == [row["id"] for row in expected]
     assert made[c.SEQ].to_pylist() == list(range(100, 100 + len(expected)))
@@ -164,7 +164,7 @@ def assert_as_if_sorted(drawn: random.Random, *, by_arrival: bool, reads_tables:
 
 def test_an_ingestion_without_records_moves_no_clock() -> None:
     records = records_of([], [], KEYS)
-    log = NumberedLog(records, records.in_order(by_arrival=True, from_us=None), 3, 9)
+    log = NumberedLog(records, records.order_in_log(by_arrival=True, from_us=None), 3, 9)
     assert (len(log), log.pieces(1), log.last_clock_us, log.first_clock_us) == (0, [], 9, None)
     assert not log.last_arrivals()
     assert not len(log.replacements())

@@ -19,9 +19,9 @@ from tests.pure.report.shop import SPEC, Shop
 from tests.receiver import Receiver, receiving
 from tidemark.assets import alert_messages
 from tidemark.assets.pending_work import signature
-from tidemark.pipelines.alert_watch import alert_look, alert_watch
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.launching import live_sensor
+from tidemark.pipelines.watches import alert_look, batch_watch
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import Kind, this_process
 from tidemark.resources.quality.checks import Counted, Expectation, Measured, validated
@@ -115,7 +115,7 @@ def test_a_batch_that_a_blocking_check_holds_back_is_an_error_until_it_is_commit
     tmp_path: Path, hook: Receiver
 ) -> None:
     shop = shop_in(tmp_path)
-    watched = Workspace(shop.file, tmp_path / "warehouse", watch=alert_watch())
+    watched = Workspace(shop.file, tmp_path / "warehouse", watch=batch_watch(lambda: None))
     of_spec: dict[str, Any] = {"first_seq": 10, "end_seq": 10, "fingerprint": shop.file.spec.fingerprint()}
     plan = planned(watched.batches, now=START, **of_spec)
     checked(shop, 2, ORDER, lost=1)
@@ -138,7 +138,7 @@ def test_a_commit_is_looked_at_once_its_records_were_judged(
 ) -> None:
     shop = shop_in(tmp_path)
     checked(shop, 1 if kind == "ingest" else 2, lost=3)
-    watched = Workspace(shop.file, tmp_path / "warehouse", watch=alert_watch())
+    watched = Workspace(shop.file, tmp_path / "warehouse", watch=batch_watch(lambda: None))
     plan = planned(watched.batches, kind, first_seq=10, end_seq=10, fingerprint=shop.file.spec.fingerprint())
     shop.leave_watermark(2)
     versions = {table: shop.lake.version(table) for table in watched.tables}

@@ -123,6 +123,19 @@ def test_a_check_runs_where_the_main_module_is_no_file_and_imports_nothing_that_
     assert done.stdout.startswith("Expected: it is even")
 
 
+def test_what_dagster_needs_of_sqlalchemy_is_whole_before_the_import_in_a_thread_begins() -> None:
+    """As a run failed with `partially initialized module`: both threads had come to `sqlalchemy.orm` at once."""
+    program = """
+import sys, threading
+from tidemark.resources.quality.checks import import_ahead
+assert "sqlalchemy.orm" not in sys.modules
+threading.Thread.start = lambda thread: print(thread.name, "sqlalchemy.orm" in sys.modules)
+import_ahead()
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False, capture_output=True, text=True)
+    assert done.stdout == "import of great_expectations True\n", done.stderr
+
+
 def test_checks_look_at_their_own_counts_alone_one_after_the_other_and_all_at_once() -> None:
     wrong, right = Measured("rows", 1, 2), Measured("rows", 1, 1)
     odd = Expectation("odd", holds="every number is odd", remedy="add one")

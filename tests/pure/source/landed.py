@@ -9,10 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 
 from tests.knows import Knows
 from tidemark.resources.sources.files import FilesFound, FilesReader
-from tidemark.resources.sources.known_files import FileState, state_of
+from tidemark.resources.sources.known_files import FileRange, FileState, state_of
+from tidemark.resources.sources.reader import SourceRead
 from tidemark.timeops.spec import FilesSource
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -49,6 +51,13 @@ def discover(
 def read(found: FilesFound, records: int = 1) -> list[FileState]:
     """Return what is remembered once the files that were found were read, each of so many records in all."""
     return [state_of(file, records) for file in found.ready]
+
+
+def read_files(
+    spark: SparkSession, given: FilesSource, ranges: Sequence[FileRange], place: Path, time_zone: str = "UTC"
+) -> SourceRead:
+    """Return what an ingestion reads of files; copies go to a place."""
+    return FilesReader(given, place.parent).read(spark, FilesFound(ready=tuple(ranges)), place, time_zone)
 
 
 def names(found: FilesFound) -> list[str]:

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from tests.runs.landing import expected, land, table, us
 from tests.runs.running import materializations, pipeline
+from tidemark.assets.batch import Batch
 from tidemark.assets.display.lateness import (
     BINS,
     MOVED_OR_KEPT,
@@ -22,7 +23,7 @@ from tidemark.assets.display.lateness import (
     lateness_of_log,
 )
 from tidemark.assets.ingestion import ingest
-from tidemark.assets.judging import batch_at_work
+from tidemark.assets.judging import judge
 from tidemark.assets.planning import next_segment, take_on
 from tidemark.assets.schemas import create_tables
 from tidemark.assets.time_adjustment import adjust_time, write_dead_letters
@@ -39,7 +40,7 @@ def test_the_gathered_numbers_are_those_of_the_events(spark: SparkSession, tmp_p
     workspace = Workspace(file, settings.warehouse, lambda: spark)
     create_tables(workspace)
     ingest(workspace, "run")
-    batch = batch_at_work(workspace, take_on(workspace, next_segment(workspace, None, flush=False), "run"))
+    batch = Batch(workspace, take_on(workspace, next_segment(workspace, None, flush=False), "run"), judge)
     done = adjust_time(batch)
     found = lateness_of_batch(batch, done.outcomes)
 

@@ -17,7 +17,7 @@ from tests.runs.running import pipeline
 from tidemark.assets.batch import Batch
 from tidemark.assets.checks import CHECKS, run_checks
 from tidemark.assets.ingestion import ingest
-from tidemark.assets.judging import batch_at_work
+from tidemark.assets.judging import judge
 from tidemark.assets.losses.of_batch import BatchLosses
 from tidemark.assets.planning import next_segment, take_on
 from tidemark.assets.recount.windows import WrongResult, wrong_results
@@ -67,7 +67,7 @@ def batch(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Writ
     workspace = Workspace(file, settings.warehouse, lambda: spark)
     create_tables(workspace)
     ingest(workspace, RUN)
-    batch = batch_at_work(workspace, take_on(workspace, next_segment(workspace, None, flush=False), RUN))
+    batch = Batch(workspace, take_on(workspace, next_segment(workspace, None, flush=False), RUN), judge)
     adjust_time(batch)
     aggregate_windows(batch)
     write_dead_letters(batch)
@@ -299,7 +299,7 @@ def test_alerts_are_told_with_their_level_and_hold_nothing_back(
     clock = FixedClock(instant_of(watermark_us) + timedelta(hours=1))
     file = replace(batch.workspace.file, spec=spec)
     workspace = replace(batch.workspace, file=file, clock=clock)
-    again = batch_at_work(workspace, batch.plan)
+    again = Batch(workspace, batch.plan, judge)
     checked = run_checks(again, asset, BatchLosses(again))
     [told] = [one for one in checked if one.expectation.name in alerts]
     assert all(other.passed for other in checked if other is not told)

@@ -29,7 +29,7 @@ import tidemark as tm
 from tidemark.resources.delta import lake as lake_module
 from tidemark.resources.delta.files import piece_of
 from tidemark.resources.delta.lake import ConflictError, Lake
-from tidemark.resources.delta.versions import Filters
+from tidemark.resources.delta.versions import NO_ROWS, Filters
 from tidemark.resources.spark import amount as amount_module
 from tidemark.resources.spark.amount import ANY, FEW, Amount
 from tidemark.resources.spark.delta_jars import delta_package
@@ -89,7 +89,7 @@ def test_numbers_and_instants_that_arrow_writes_are_differences_which_every_read
         "_arrival_seq": pa.array([-(2**63), 2**63 - 1, 3, 4, 5]),
     }
     rows = pa.table(values)
-    lake.append_pieces("log", [lambda made: rows.cast(made).to_batches()], attempt=1, expect=0)
+    lake.replace_pieces("log", [lambda made: rows.cast(made).to_batches()], where=NO_ROWS, attempt=1, expect=0)
     [path] = lake.path("log").glob("*/*.parquet")
     group = pq.read_metadata(path).row_group(0)
     encodings = {group.column(i).path_in_schema: group.column(i).encodings for i in range(3)}

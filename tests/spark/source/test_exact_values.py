@@ -13,10 +13,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from tests.knows import Knows
-from tests.pure.source.landed import land
+from tests.pure.source.landed import land, read_files
 from tests.spark.source.test_files_source import malformed, payload, read, ready, rows, source
 from tidemark.resources.sources.delta import DeltaReader
-from tidemark.resources.sources.files import read_files
 from tidemark.resources.sources.table_versions import read_versions, reading_place
 from tidemark.timeops.expressions.text_values import value_sql
 from tidemark.timeops.spec import DeltaSource

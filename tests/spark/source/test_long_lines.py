@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.pure.source.landed import NOW, discover, land, source
-from tidemark.resources.sources.files import read_files, unreadable
+from tests.pure.source.landed import NOW, discover, land, read_files, source
+from tidemark.resources.sources.files import unreadable
 from tidemark.resources.sources.local_files import LONGEST_LINE
 
 LONG = LONGEST_LINE + 5

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from tests.pure.source.landed import read_files
 from tests.seeds import Dice
 from tidemark.assets.ingestion import ingest
 from tidemark.assets.log_order import KEYS, NumberedLog, Records, no_keys
@@ -21,8 +22,8 @@ from tidemark.assets.schemas import create_tables, log_schema
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.delta import ordering
 from tidemark.resources.delta.lake import Lake
+from tidemark.resources.delta.versions import NO_ROWS
 from tidemark.resources.sources import lines, local_files
-from tidemark.resources.sources.files import read_files
 from tidemark.resources.sources.known_files import FileRange
 from tidemark.resources.sources.parquet_files import PlainFile, plain_file
 from tidemark.resources.sources.records import payload_schema, schema_in_input
@@ -87,7 +88,7 @@ def log_rows(
     """Return the rows of the log, by its files."""
     schema = to_arrow_schema(log_schema(payload_schema(spark, given)), timezone="UTC")
     records = Records.of(files, [], no_keys(KEYS))
-    log = NumberedLog(records, records.in_order(by_arrival=True, from_us=None), 10, before_us)
+    log = NumberedLog(records, records.order_in_log(by_arrival=True, from_us=None), 10, before_us)
     return [pa.Table.from_batches(piece(schema), schema) for piece in log.pieces(3)]
 
 
@@ -260,6 +261,6 @@ def test_pieces_that_cannot_be_read_to_their_end_leave_no_file(spark: SparkSessi
     lake = Lake(tmp_path / "lake", lambda: spark)
     lake.create("raw_events", StructType.fromDDL("n BIGINT"))
     with pytest.raises(pa.ArrowInvalid):
-        lake.append_pieces("raw_events", [breaks], attempt=1, expect=0)
+        lake.replace_pieces("raw_events", [breaks], where=NO_ROWS, attempt=1, expect=0)
     assert not list((tmp_path / "lake").rglob("*.parquet"))
     assert lake.version("raw_events") == 0

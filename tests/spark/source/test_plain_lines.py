@@ -125,7 +125,7 @@ def rows_of(records: DataFrame) -> Mapping[str, list[str]]:
 def read_copies(
     spark: SparkSession, given: FilesSource, copies: Copies, zone: str = "UTC"
 ) -> Mapping[str, list[str]]:
-    """Return the records of copies, as `read_files` reads them."""
+    """Return the records of copies, as `FilesReader.read` reads them."""
     frames = []
     for kind, form in ((ROWS, "parquet"), (LINES, "json")):
         files = [file for file in copies.files if file.read_as == kind]
