@@ -42,7 +42,7 @@ class _Copies:
         table: Their table.
         seq: The column with the number of the record.
         names: The columns of the log, each with its name in the table.
-        changed_seqs: The records of which a row has other values, so far.
+        changed_seqs: The records that have other values in a row, so far.
     """
 
     table: str
@@ -88,12 +88,12 @@ def _copies(workspace: Workspace) -> Iterator[_Copies]:
 
 def _there(workspace: Workspace, copy: _Copies) -> _Copies:
     """Return copies with the columns alone that their table has; one that was read later may lack in it."""
-    there = workspace.lake.columns(copy.table) if workspace.lake.exists(copy.table) else ()
-    return _Copies(copy.table, copy.seq, {name: shown for name, shown in copy.names.items() if shown in there})
+    columns = workspace.lake.columns(copy.table) if workspace.lake.exists(copy.table) else ()
+    return _Copies(copy.table, copy.seq, {name: shown for name, shown in copy.names.items() if shown in columns})
 
 
 def _compare_copies(workspace: Workspace, log: DataFrame, seqs: range, copies: Sequence[_Copies]) -> None:
-    """Note the records of a range of which rows of tables have other values."""
+    """Note which records of a range have other values in the rows of tables."""
     types = {field.name: field for field in log.schema}
     of_records = [values_hash([types[name] for name in copy.names]) for copy in copies]
     at, hashes_of_records = _hashes(log, c.SEQ, seqs, of_records)
@@ -117,7 +117,7 @@ def _hashes(rows: DataFrame, seq: str, seqs: range, hashes: Sequence[Column]) ->
 
 
 def _changed_letters(workspace: Workspace, log: DataFrame, seqs: range) -> list[int]:
-    """Return the records of a range of which a dead letter has other values, or another text that was no record.
+    """Return the records of a range whose dead letters have other values, or another text where it was malformed.
 
     A letter of an earlier spec may lack columns, which its record then lacks too. Columns that have had other types,
     and so other texts, are left out, and so are letters of records that were let in again, maybe corrected.

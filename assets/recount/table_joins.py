@@ -3,8 +3,8 @@
 Here: which rows of a join are not the ones that the table has for their events. Not here: joins of two sources, and
 which events are closed (joins.py), the versions and their rows (../state/right_tables.py).
 
-A row of the join does not say in which batch it was answered. So an answer is right if a version that the join has
-had since its event came gives it.
+A row of the join does not say in which batch it was answered. So an answer is right if it is the one of any version
+that the join has had since its event came.
 """
 
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ _VALUES = "values"
 def wrong_answers(workspace: Workspace, join: JoinSpec, stretch: Stretch) -> dict[str, pa.Table]:
     """Return final rows of a stretch, with ROW, that a join does not have from its table, by what is wrong with them.
 
-    Lacking is the row of an event that has one in each version; too many is one that no version gives.
+    Lacking is the row of an event that has one in each version; too many is one that it has in no version.
     """
     lefts = closed_lefts(events_of(workspace, join, stretch), join, stretch)
     lefts = lefts.of(np.argsort(lefts.seqs))
@@ -55,12 +55,12 @@ def wrong_answers(workspace: Workspace, join: JoinSpec, stretch: Stretch) -> dic
     values[has_row] = written_values[first_at[np.searchsorted(seqs, lefts.seqs[has_row])]]
     is_right, may_have_row = np.zeros(len(lefts), bool), np.zeros(len(lefts), bool)
     for version, until_seq in _versions(workspace, join):
-        asked = np.flatnonzero(~is_right & (lefts.seqs <= until_seq))
-        if len(asked):
-            expected, has_partner = _looked_up(workspace, join, lefts.of(asked), version, of_nulls)
+        undecided = np.flatnonzero(~is_right & (lefts.seqs <= until_seq))
+        if len(undecided):
+            expected, has_partner = _looked_up(workspace, join, lefts.of(undecided), version, of_nulls)
             gives_row = has_partner | join.keeps_left
-            may_have_row[asked] |= gives_row
-            is_right[asked] = (has_row[asked] == gives_row) & (values[asked] == expected)
+            may_have_row[undecided] |= gives_row
+            is_right[undecided] = (has_row[undecided] == gives_row) & (values[undecided] == expected)
     wrong = {
         "there more than once": seqs[times > 1],
         "lacking": lefts.seqs[~is_right & ~has_row],
@@ -104,8 +104,8 @@ def _looked_up(
         F.expr(order).alias("place"),
         values_hash(schema.fields).alias(_VALUES),
     )
-    each = hashed.where("has_key").groupBy("keys", "us").agg(F.expr(f"max_by({_VALUES}, place)").alias(_VALUES))
-    table = each.toArrow()
+    by_key = hashed.where("has_key").groupBy("keys", "us").agg(F.expr(f"max_by({_VALUES}, place)").alias(_VALUES))
+    table = by_key.toArrow()
     numbers = np.arange(table.num_rows)
     no_flags = np.zeros(len(numbers), bool)
     rights = Events(
