@@ -4,20 +4,30 @@ Here: writing `joins/<name>`, and the checks of what was written. Not here: the 
 needs of earlier batches (state/joins.py).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.assets.batch import Batch
-from tidemark.assets.state.joins import write_joining
+from tidemark.assets.state.joins import lying, write_joining
 from tidemark.assets.state.right_tables import write_right_rows
 from tidemark.resources import tables
+from tidemark.resources.delta.files import Piece, piece_of
+from tidemark.resources.delta.ordering import Places, files_for
 from tidemark.resources.delta.queries import pieces
+from tidemark.resources.delta.taking import Taken, taken
 from tidemark.resources.delta.versions import Filters
 from tidemark.resources.quality.checks import Counted, Expectation, Measured
 from tidemark.timeops import columns as c
-from tidemark.timeops.joins.rows import row_keys, shown
+from tidemark.timeops.instants import NONE, Array, nulled
+from tidemark.timeops.joins.as_of import Answers
+from tidemark.timeops.joins.events import NOBODY
+from tidemark.timeops.joins.rows import AsOf, row_keys, shown
 from tidemark.timeops.materialize import computed
 from tidemark.timeops.spec import JoinSpec
 from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ
@@ -37,12 +47,13 @@ JOIN_CONSERVATION = Expectation(
     remedy="events were lost or doubled: do not use this batch; report the numbers, then `tidemark run` retries it",
     blocking=True,
 )
+_GROUP_ROWS = 1 << 17  # rows that are made at once
 OF_JOINS = (ONE_LAST_ANSWER, JOIN_CONSERVATION)
 
 
 def answer_join(batch: Batch, join: JoinSpec) -> int:
     """Write the answers of a join in a batch, then what it needs after it; return how many rows were written."""
-    write = _write_revisions if join.revises else _write_answers
+    write = _write_pairs if join.is_interval else _write_answers
     rows = write(batch, join) if batch.after.clock_us is not None else 0
     write_joining(batch, join)
     if join.has_table:
@@ -50,19 +61,113 @@ def answer_join(batch: Batch, join: JoinSpec) -> int:
     return rows
 
 
-def _write_answers(batch: Batch, join: JoinSpec) -> int:
-    return batch.append(tables.join_table(join.name), shown(batch.outcome.answers(join)), grows=True).rows
-
-
-def _write_revisions(batch: Batch, join: JoinSpec) -> int:
-    """Write a batch's last answers in the place of the ones that they revise."""
+def _write_pairs(batch: Batch, join: JoinSpec) -> int:
+    """Write the rows of an interval join; the last ones in the place of the ones that they revise."""
+    table = tables.join_table(join.name)
+    if not join.revises:
+        return batch.append(table, shown(batch.outcome.answers(join)), grows=True).rows
     last = computed(newest_revisions(batch.outcome.answers(join), row_keys(join)))
     if last.isEmpty():
         return 0
     keys = join.key_columns
     revised = last.selectExpr(*[f"{key} AS {name}" for key, name in zip(row_keys(join), keys, strict=True)])
-    batch.revise(tables.join_table(join.name), shown(last), revised, keys, [("_is_final", "=", False)])
+    batch.revise(table, shown(last), revised, keys, _NOT_FINAL)
     return last.count()
+
+
+def _write_answers(batch: Batch, join: JoinSpec) -> int:
+    """Write a batch's last answers to events of the left side; with revisions in the place of the ones before."""
+    as_of, table = batch.outcome.as_of(join), tables.join_table(join.name)
+    newest = as_of.answered.newest if join.revises else as_of.answered
+    newest = newest.of(np.lexsort((as_of.events.seq[newest.left], as_of.events.us[newest.left])))
+    used = np.zeros(len(as_of.events), bool)
+    used[newest.left] = used[newest.right[newest.right != NOBODY]] = True
+    order = np.flatnonzero(used)
+    order = order[np.argsort(as_of.events.us[order], kind="stable")]
+    number = np.full(len(used) + 1, NOBODY)  # the last number of a partner that is not there
+    number[order] = np.arange(len(order))
+    prefix, columns = as_of.columns.right_prefix, as_of.columns
+    of_table = batch.workspace.lake.dataset(table, batch.workspace.lake.version(table)).schema
+    shown_as = {name: name for name in columns.left} | {prefix + name: name_here for name, name_here in columns.right}
+    schema = pa.schema([of_table.field(name_here).with_name(name) for name, name_here in shown_as.items()])
+    with (
+        lying(batch, join, schema.names) as rows,
+        taken(rows.parts, rows.places(as_of.events, order), schema) as events,
+    ):
+        written = _Written(batch, as_of, newest, number, events)
+        if join.revises:
+            return _revise(batch, table, as_of.events.seq[newest.left], written)
+        return batch.append_pieces(table, written.pieces).rows
+
+
+_NOT_FINAL: Filters = [("_is_final", "=", False)]
+
+
+def _revise(batch: Batch, table: str, seqs: Array, written: "_Written") -> int:
+    """Write answers in the place of the ones that they revise, see `BatchWriter.revise`."""
+    if not len(seqs):
+        return 0
+    lake = batch.workspace.lake
+    version = batch.workspace.base_of(table)
+    old = pieces(lake, table, version, lake.dataset(table, version).schema.names, _NOT_FINAL)
+    revised = pa.array(seqs)
+    unchanged = [rows.filter(pc.invert(pc.is_in(rows[LEFT_SEQ], value_set=revised))) for rows in old]
+    old_pieces = [piece_of(pa.Table.from_batches([rows])) for rows in unchanged if rows.num_rows]
+    batch.replace_pieces(table, [*written.pieces, *old_pieces], where=_NOT_FINAL)
+    return len(seqs)
+
+
+@dataclass(frozen=True, eq=False)
+class _Written:
+    """The rows of answers, made piece by piece: what was found, with the payload of both events.
+
+    Attributes:
+        batch: The batch.
+        as_of: The join in it.
+        answers: The answers, in the order in which they are written.
+        number: The number of each event in `taken`; the last one of a partner that is not there.
+        taken: The payload.
+    """
+
+    batch: Batch
+    as_of: AsOf
+    answers: Answers
+    number: Places
+    taken: Taken
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """The rows, as files of about one size; none without rows."""
+        count = len(self.answers.left)
+        files = files_for(count)
+        ends = pairwise(count * number // files for number in range(files + 1))
+        return [partial(self._rows, range(first, end)) for first, end in ends if first < end]
+
+    def _rows(self, span: range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        for first in range(span.start, span.stop, _GROUP_ROWS):
+            yield from piece_of(self._group(slice(first, min(first + _GROUP_ROWS, span.stop))))(schema)
+
+    def _group(self, some: slice) -> pa.Table:
+        events, columns = self.as_of.events, self.as_of.columns
+        left, right = self.answers.left[some], self.answers.right[some]
+        of_right = [columns.right_prefix + name for name, _ in columns.right]
+        rows = self.taken.take(self.number[left], columns.left)
+        partners = self.taken.take(self.number[right], of_right).rename_columns([name for _, name in columns.right])
+        has_seq = (right != NOBODY) & (not self.as_of.join.has_table)
+        right_seq = np.where(has_seq, np.append(events.seq, NONE)[right], NONE)
+        values = {
+            **dict(zip(partners.column_names, partners.columns, strict=True)),
+            c.TIMESTAMP: pa.array(events.us[left]),
+            LEFT_SEQ: pa.array(events.seq[left]),
+            RIGHT_SEQ: nulled(right_seq),
+            c.WATERMARK: nulled(self.answers.watermark[some]),
+            "_revision": pa.array(self.answers.revision[some]),
+            "_is_final": pa.array(self.answers.is_final[some]),
+            c.BATCH: pa.repeat(pa.scalar(self.batch.plan.batch_id, pa.int64()), len(left)),
+        }
+        for name, column in values.items():
+            rows = rows.append_column(name, column)
+        return rows
 
 
 def count_join(batch: Batch, join: JoinSpec) -> list[Counted]:

@@ -6,7 +6,7 @@ backfills, `tidemark test`, the library. Not here: the rules (events/, windows/)
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -25,10 +25,12 @@ from tidemark.timeops.events.adjustment import (
     time_adjustment,
 )
 from tidemark.timeops.events.duplicates import first_times
-from tidemark.timeops.joins import as_of, sides
 from tidemark.timeops.joins import rows as joined_rows
+from tidemark.timeops.joins import sides
+from tidemark.timeops.joins.events import Fates
 from tidemark.timeops.joins.interval import Interval
-from tidemark.timeops.materialize import Execution, Materialize
+from tidemark.timeops.joins.rows import AsOf
+from tidemark.timeops.materialize import Execution, Materialize, Stored
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import JoinSpec, TimeSpec, WindowSpec
 from tidemark.timeops.spec.window import input_of, inputs_first
@@ -63,7 +65,9 @@ class State:
         events: The events that a window still needs; of a window over another one the results that it needs.
         seen_groups: Of a window with `empty` the groups that it has seen, see windows/gap_filling.py.
         flushed_windows: The windows that a flush closed before the watermark had passed them, see windows/segment.py.
-        joins: The events that a join still needs, see joins/sides.py.
+        joins: The events that a join still needs, see joins/events.py.
+        stored_joins: Reads columns of the events of a join without Spark, see joins/gathering.py; lacks a join whose
+            events Spark reads.
     """
 
     timelines: pa.Table = field(default_factory=STATE.empty_table)
@@ -73,6 +77,7 @@ class State:
     seen_groups: Mapping[str, DataFrame] = field(default_factory=dict)
     flushed_windows: Mapping[str, DataFrame] = field(default_factory=dict)
     joins: Mapping[str, DataFrame] = field(default_factory=dict)
+    stored_joins: Mapping[str, Stored] = field(default_factory=dict)
 
     def with_events(
         self,
@@ -102,7 +107,10 @@ class State:
                 fresh, seen = seen_groups(of_window, window), groups.get(window.name)
                 groups[window.name] = fresh if seen is None else once(seen.unionByName(fresh), window)
         by_join = {join.name: with_more(self.joins.get(join.name)) for join in joins}
-        return replace(self, events=by_window, seen_groups=groups, joins={**self.joins, **by_join})
+        stored_joins = {name: read for name, read in self.stored_joins.items() if name not in by_join}
+        return replace(
+            self, events=by_window, seen_groups=groups, joins={**self.joins, **by_join}, stored_joins=stored_joins
+        )
 
     def with_timelines_of(self, events: DataFrame, time: TimeSpec) -> "State":
         """Return the state with the timelines of events that are let in, where the clock moves silent timelines.
@@ -177,6 +185,7 @@ class Outcome:
     _answers: dict[str, DataFrame] = field(default_factory=dict, repr=False, compare=False)
     _placed: dict[str, Placed | None] = field(default_factory=dict, repr=False, compare=False)
     _intervals: dict[str, Interval] = field(default_factory=dict, repr=False, compare=False)
+    _as_of: dict[str, AsOf] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def timelines(self) -> pa.Table:
@@ -294,15 +303,14 @@ class Outcome:
         earlier = self.before.joins.get(join.name)
         return WindowSegment(self.judged, earlier=earlier, flushed=self.flushed, execution=self.execution)
 
-    def _sides_with_table(self, join: JoinSpec) -> WindowSegment:
-        """Return the same; if the right side is a table, its rows are events that came earlier."""
-        sides_of_log = self._sides(join)
-        if not join.has_table:
-            return sides_of_log
-        earlier, rows_of_table = sides_of_log.earlier, self.tables[join.name]
-        if earlier is not None:
-            rows_of_table = earlier.unionByName(rows_of_table, allowMissingColumns=True)
-        return replace(sides_of_log, earlier=rows_of_table)
+    def as_of(self, join: JoinSpec) -> AsOf:
+        """Return an as-of join in the segment; what it finds is computed once and shared."""
+        if join.name not in self._as_of:
+            columns, stored = self.judged.rules.join_columns[join.name], self.before.stored_joins.get(join.name)
+            table = self.tables[join.name] if join.has_table else None
+            earlier = partial(self.before.joins.get, join.name)
+            self._as_of[join.name] = AsOf(self.judged, join, columns, earlier, self.flushed, stored, table)
+        return self._as_of[join.name]
 
     def _interval(self, join: JoinSpec) -> Interval:
         """Return an interval join in the segment; its pairs are computed once and shared."""
@@ -314,29 +322,22 @@ class Outcome:
     def answers(self, join: JoinSpec) -> DataFrame:
         """Return the rows of a join in the segment, `rows.answers`, computed once where windows go over them."""
         if join.name not in self._answers:
-            if join.is_interval:
-                answers = self._interval(join).answers()
-            else:
-                columns = self.judged.rules.join_columns[join.name]
-                answers = as_of.answers(self._sides_with_table(join), join, columns)
+            answers = self._interval(join).answers() if join.is_interval else self.as_of(join).answers()
             is_input = any(reader.input == join.name for reader in self.windows)
             self._answers[join.name] = self.execution.materialize(answers) if is_input else answers
         return self._answers[join.name]
 
-    def fates_of(self, join: JoinSpec) -> DataFrame:
-        """Return the events of a join by what becomes of them in the segment, `sides.fates`."""
-        if join.is_interval:
-            return self._interval(join).fates()
-        segment = self._sides(join)
-        return sides.fates(sides.with_side(segment.fresh_and_known, join), segment, join)
+    def fates_of(self, join: JoinSpec) -> tuple[Fates, Fates]:
+        """Count the events of both sides of a join by what becomes of them in the segment."""
+        return self._interval(join).fates() if join.is_interval else self.as_of(join).fates()
 
     def late_for_join(self, join: JoinSpec) -> DataFrame:
         """Return the accepted events that came when a join could no longer take them, `sides.late_events`."""
         return sides.late_events(self.judged.accepted, join, clock_moves=self.judged.rules.clock_moves)
 
     def needed_by_join(self, join: JoinSpec) -> DataFrame:
-        """Return the events that a join still needs after the segment, `sides.still_needed` or `Interval.needed`."""
-        return self._interval(join).needed() if join.is_interval else sides.still_needed(self._sides(join), join)
+        """Return the events that a join still needs after the segment, `AsOf.needed` or `Interval.needed`."""
+        return self._interval(join).needed() if join.is_interval else self.as_of(join).needed()
 
     def unfit_results(self) -> list[DataFrame]:
         """Return the dead letters of results that a window over them cannot add up."""

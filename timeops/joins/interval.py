@@ -20,6 +20,8 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.events.adjustment import with_both_ends
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.joins import sides
+from tidemark.timeops.joins.events import Fates
+from tidemark.timeops.joins.gathering import IS_LEFT
 from tidemark.timeops.joins.moments import (
     CAME_W,
     CLOSE_W,
@@ -32,7 +34,7 @@ from tidemark.timeops.joins.moments import (
     with_coming,
     with_moments,
 )
-from tidemark.timeops.joins.sides import IS_LEFT, came_too_late, is_open, with_side
+from tidemark.timeops.joins.sides import came_too_late, is_open, with_side
 from tidemark.timeops.spec import JoinSpec
 from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ, JoinColumns
 from tidemark.timeops.windows.membership import FRESH
@@ -92,12 +94,15 @@ class Interval:
         open_events = self._with_partners(events)
         return open_events.where(f"NOT {self._is_alone}") if self.segment.flushed else open_events
 
-    def fates(self) -> DataFrame:
-        """Return the events of both sides by what becomes of them in the segment, `sides.fates`."""
-        events = with_side(self.segment.fresh_and_known, self.join)
+    def fates(self) -> tuple[Fates, Fates]:
+        """Count the events of both sides by what becomes of them in the segment."""
+        events, by_flush = with_side(self.segment.fresh_and_known, self.join), "false"
         if self.segment.flushed and not self.join.is_inner:
-            return sides.fates(self._with_partners(events), self.segment, self.join, by_flush=self._is_alone)
-        return sides.fates(events, self.segment, self.join, by_flush="false")
+            events, by_flush = self._with_partners(events), self._is_alone
+        flags = sides.fates(events, self.segment, self.join, by_flush=by_flush)
+        [row] = flags.agg(*[F.expr(f"count_if({name}) AS {name}") for name in sides.FATES]).collect()
+        counts = [row[name] for name in sides.FATES]
+        return Fates(*counts[:3]), Fates(*counts[3:])
 
     @cached_property
     def events(self) -> DataFrame:

@@ -15,14 +15,11 @@ from pyspark.sql import functions as F
 from tidemark.timeops import columns as c
 from tidemark.timeops.events.adjustment import with_both_ends, with_end
 from tidemark.timeops.expressions.tokens import literal, literals, quoted
+from tidemark.timeops.joins.gathering import IS_LEFT
 from tidemark.timeops.spec import JoinSpec
 from tidemark.timeops.windows.membership import FRESH
 from tidemark.timeops.windows.segment import WindowSegment
 
-_PLACE = "__tm_place"  # of a right event among the ones of its key, the last first
-
-IS_LEFT = "__tm_is_left"
-"""BOOLEAN, never null: the event is of the left side."""
 IS_LATE = f"coalesce({c.W_BEFORE} > {c.T_FINAL}, false)"
 """SQL of a BOOLEAN, never null: the event came when the watermark had passed it."""
 
@@ -96,26 +93,6 @@ def late_events(accepted: DataFrame, join: JoinSpec, *, clock_moves: bool) -> Da
     if clock_moves:  # no lateness lets in what the clock has passed
         lateness = f"IF({c.W_SET_BY} IS NULL, NULL, {lateness})"
     return late.withColumn(c.LATENESS, F.expr(lateness))
-
-
-def still_needed(segment: WindowSegment, join: JoinSpec) -> DataFrame:
-    """Return the events that an as-of join still needs after a segment, as they came, with IS_LEFT.
-
-    Left events wait for their last answer, which a flush brings to all of them. An answer that looks back takes the
-    last right event of its key: so of the ones before all events that are open, or may yet come, one is enough. Only
-    where answers have revisions, the ones that came late have each made one, after the last that was on time.
-    """
-    of_right = "false" if join.has_table else has_key(join)  # a table has its rows by itself
-    of_side = f"IF({IS_LEFT}, {'false' if segment.flushed else 'true'}, {of_right})"
-    needed = not_passed(segment, join).where(of_side)
-    if join.direction == "backward" and not join.has_table:
-        is_before = f"(NOT {IS_LEFT} AND coalesce({c.shifted(c.T_FINAL, join.closes_after_us)} < {c.W_END}, false))"
-        is_revision = IS_LATE if join.revises else "false"
-        same = ", ".join([c.TIMELINE, *map(quoted, join.on), is_before, is_revision])
-        place = f"row_number() OVER (PARTITION BY {same} ORDER BY {c.T_FINAL} DESC, {c.SEQ} DESC)"
-        is_needed = f"NOT {is_before} OR {is_revision} OR {_PLACE} = 1"
-        needed = needed.withColumn(_PLACE, F.expr(place)).where(is_needed).drop(_PLACE)
-    return needed.drop(c.W_END)
 
 
 def not_passed(segment: WindowSegment, join: JoinSpec) -> DataFrame:
