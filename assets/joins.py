@@ -24,15 +24,12 @@ from tidemark.resources.delta.taking import Taken, taken
 from tidemark.resources.delta.versions import Filters
 from tidemark.resources.quality.checks import Counted, Expectation, Measured
 from tidemark.timeops import columns as c
-from tidemark.timeops.instants import NONE, Array, nulled
-from tidemark.timeops.joins.as_of import Answers
-from tidemark.timeops.joins.events import NOBODY
-from tidemark.timeops.joins.rows import AsOf, row_keys, shown
-from tidemark.timeops.materialize import computed
+from tidemark.timeops.instants import NONE, nulled
+from tidemark.timeops.joins.events import NOBODY, Answers
+from tidemark.timeops.joins.rows import Joined
 from tidemark.timeops.spec import JoinSpec
 from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ
 from tidemark.timeops.utc import Instant
-from tidemark.timeops.windows.results import newest_revisions
 
 ONE_LAST_ANSWER = Expectation(
     name="one_last_answer",
@@ -53,116 +50,110 @@ OF_JOINS = (ONE_LAST_ANSWER, JOIN_CONSERVATION)
 
 def answer_join(batch: Batch, join: JoinSpec) -> int:
     """Write the answers of a join in a batch, then what it needs after it; return how many rows were written."""
-    write = _write_pairs if join.is_interval else _write_answers
-    rows = write(batch, join) if batch.after.clock_us is not None else 0
+    rows = _write_rows(batch, join) if batch.after.clock_us is not None else 0
     write_joining(batch, join)
     if join.has_table:
         write_right_rows(batch, join)
     return rows
 
 
-def _write_pairs(batch: Batch, join: JoinSpec) -> int:
-    """Write the rows of an interval join; the last ones in the place of the ones that they revise."""
-    table = tables.join_table(join.name)
-    if not join.revises:
-        return batch.append(table, shown(batch.outcome.answers(join)), grows=True).rows
-    last = computed(newest_revisions(batch.outcome.answers(join), row_keys(join)))
-    if last.isEmpty():
-        return 0
-    keys = join.key_columns
-    revised = last.selectExpr(*[f"{key} AS {name}" for key, name in zip(row_keys(join), keys, strict=True)])
-    batch.revise(table, shown(last), revised, keys, _NOT_FINAL)
-    return last.count()
-
-
-def _write_answers(batch: Batch, join: JoinSpec) -> int:
-    """Write a batch's last answers to events of the left side; with revisions in the place of the ones before."""
-    as_of, table = batch.outcome.as_of(join), tables.join_table(join.name)
-    newest = as_of.answered.newest if join.revises else as_of.answered
-    newest = newest.of(np.lexsort((as_of.events.seq[newest.left], as_of.events.us[newest.left])))
-    used = np.zeros(len(as_of.events), bool)
-    used[newest.left] = used[newest.right[newest.right != NOBODY]] = True
+def _write_rows(batch: Batch, join: JoinSpec) -> int:
+    """Write the rows of a join in a batch; the last revisions, in the place of the rows that they revise."""
+    joined, table = batch.outcome.joined(join), tables.join_table(join.name)
+    newest = joined.answered.newest if join.revises else joined.answered
+    timed = newest.timed
+    newest = newest.of(np.lexsort((joined.events.seq[timed], joined.events.us[timed])))
+    used = np.zeros(len(joined.events), bool)
+    for side in (newest.left, newest.right):
+        used[side[side != NOBODY]] = True
     order = np.flatnonzero(used)
-    order = order[np.argsort(as_of.events.us[order], kind="stable")]
+    order = order[np.argsort(joined.events.us[order], kind="stable")]
     number = np.full(len(used) + 1, NOBODY)  # the last number of a partner that is not there
     number[order] = np.arange(len(order))
-    prefix, columns = as_of.columns.right_prefix, as_of.columns
+    prefix, columns = joined.columns.right_prefix, joined.columns
     of_table = batch.workspace.lake.dataset(table, batch.workspace.lake.version(table)).schema
     shown_as = {name: name for name in columns.left} | {prefix + name: name_here for name, name_here in columns.right}
     schema = pa.schema([of_table.field(name_here).with_name(name) for name, name_here in shown_as.items()])
     with (
         lying(batch, join, schema.names) as rows,
-        taken(rows.parts, rows.places(as_of.events, order), schema) as events,
+        taken(rows.parts, rows.places(joined.events, order), schema) as events,
     ):
-        written = _Written(batch, as_of, newest, number, events)
+        written = _Written(batch, joined, newest, number, events)
         if join.revises:
-            return _revise(batch, table, as_of.events.seq[newest.left], written)
+            return _revise(batch, table, written)
         return batch.append_pieces(table, written.pieces).rows
 
 
 _NOT_FINAL: Filters = [("_is_final", "=", False)]
 
 
-def _revise(batch: Batch, table: str, seqs: Array, written: "_Written") -> int:
-    """Write answers in the place of the ones that they revise, see `BatchWriter.revise`."""
-    if not len(seqs):
+def _revise(batch: Batch, table: str, written: "_Written") -> int:
+    """Write rows in the place of the ones that they revise, see `BatchWriter.revise`."""
+    count = len(written.rows.left)
+    if not count:
         return 0
-    lake = batch.workspace.lake
+    lake, seqs = batch.workspace.lake, written.joined.events.seq
     version = batch.workspace.base_of(table)
     old = pieces(lake, table, version, lake.dataset(table, version).schema.names, _NOT_FINAL)
-    revised = pa.array(seqs)
-    unchanged = [rows.filter(pc.invert(pc.is_in(rows[LEFT_SEQ], value_set=revised))) for rows in old]
+    revised = [pa.array(seqs[events]) for events in written.rows.revised]
+    unchanged = [_unless_revised(rows, *revised) for rows in old]
     old_pieces = [piece_of(pa.Table.from_batches([rows])) for rows in unchanged if rows.num_rows]
     batch.replace_pieces(table, [*written.pieces, *old_pieces], where=_NOT_FINAL)
-    return len(seqs)
+    return count
+
+
+def _unless_revised(rows: pa.RecordBatch, lefts: pa.Array, rights: pa.Array) -> pa.RecordBatch:
+    """Return the rows that are not of some events."""
+    of_left, of_right = pc.is_in(rows[LEFT_SEQ], value_set=lefts), pc.is_in(rows[RIGHT_SEQ], value_set=rights)
+    return rows.filter(pc.invert(pc.or_(of_left, of_right)))
 
 
 @dataclass(frozen=True, eq=False)
 class _Written:
-    """The rows of answers, made piece by piece: what was found, with the payload of both events.
+    """The rows of a join, made piece by piece: what was found, with the payload of both events.
 
     Attributes:
         batch: The batch.
-        as_of: The join in it.
-        answers: The answers, in the order in which they are written.
+        joined: The join in it.
+        rows: The rows, in the order in which they are written.
         number: The number of each event in `taken`; the last one of a partner that is not there.
         taken: The payload.
     """
 
     batch: Batch
-    as_of: AsOf
-    answers: Answers
+    joined: Joined
+    rows: Answers
     number: Places
     taken: Taken
 
     @property
     def pieces(self) -> list[Piece]:
         """The rows, as files of about one size; none without rows."""
-        count = len(self.answers.left)
+        count = len(self.rows.left)
         files = files_for(count)
         ends = pairwise(count * number // files for number in range(files + 1))
-        return [partial(self._rows, range(first, end)) for first, end in ends if first < end]
+        return [partial(self._piece, range(first, end)) for first, end in ends if first < end]
 
-    def _rows(self, span: range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _piece(self, span: range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         for first in range(span.start, span.stop, _GROUP_ROWS):
             yield from piece_of(self._group(slice(first, min(first + _GROUP_ROWS, span.stop))))(schema)
 
     def _group(self, some: slice) -> pa.Table:
-        events, columns = self.as_of.events, self.as_of.columns
-        left, right = self.answers.left[some], self.answers.right[some]
+        events, columns = self.joined.events, self.joined.columns
+        left, right = self.rows.left[some], self.rows.right[some]
         of_right = [columns.right_prefix + name for name, _ in columns.right]
         rows = self.taken.take(self.number[left], columns.left)
         partners = self.taken.take(self.number[right], of_right).rename_columns([name for _, name in columns.right])
-        has_seq = (right != NOBODY) & (not self.as_of.join.has_table)
-        right_seq = np.where(has_seq, np.append(events.seq, NONE)[right], NONE)
+        seqs = np.append(events.seq, NONE)
+        right_seq = np.full(len(right), NONE) if self.joined.join.has_table else seqs[right]
         values = {
             **dict(zip(partners.column_names, partners.columns, strict=True)),
-            c.TIMESTAMP: pa.array(events.us[left]),
-            LEFT_SEQ: pa.array(events.seq[left]),
+            c.TIMESTAMP: pa.array(events.us[np.where(left == NOBODY, right, left)]),
+            LEFT_SEQ: nulled(seqs[left]),
             RIGHT_SEQ: nulled(right_seq),
-            c.WATERMARK: nulled(self.answers.watermark[some]),
-            "_revision": pa.array(self.answers.revision[some]),
-            "_is_final": pa.array(self.answers.is_final[some]),
+            c.WATERMARK: nulled(self.rows.watermark[some]),
+            "_revision": pa.array(self.rows.revision[some]),
+            "_is_final": pa.array(self.rows.is_final[some]),
             c.BATCH: pa.repeat(pa.scalar(self.batch.plan.batch_id, pa.int64()), len(left)),
         }
         for name, column in values.items():

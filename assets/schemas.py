@@ -33,7 +33,7 @@ from tidemark.timeops.expressions.column_types import converted, type_of_json
 from tidemark.timeops.expressions.refusals import first_sentence
 from tidemark.timeops.expressions.text_values import EXACT, value_sql
 from tidemark.timeops.expressions.tokens import WORKING, quoted
-from tidemark.timeops.joins.interval import HAS_PARTNER
+from tidemark.timeops.joins.gathering import HAS_PARTNER
 from tidemark.timeops.joins.rows import answers, shown
 from tidemark.timeops.joins.rows import as_events as rows_as_events
 from tidemark.timeops.joins.tables import VALID_FROM, right_events

@@ -26,10 +26,8 @@ from tidemark.timeops.events.adjustment import (
 )
 from tidemark.timeops.events.duplicates import first_times
 from tidemark.timeops.joins import rows as joined_rows
-from tidemark.timeops.joins import sides
 from tidemark.timeops.joins.events import Fates
-from tidemark.timeops.joins.interval import Interval
-from tidemark.timeops.joins.rows import AsOf
+from tidemark.timeops.joins.rows import Joined
 from tidemark.timeops.materialize import Execution, Materialize, Stored
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import JoinSpec, TimeSpec, WindowSpec
@@ -184,8 +182,7 @@ class Outcome:
     _results: dict[tuple[str, Span | None], DataFrame] = field(default_factory=dict, repr=False, compare=False)
     _answers: dict[str, DataFrame] = field(default_factory=dict, repr=False, compare=False)
     _placed: dict[str, Placed | None] = field(default_factory=dict, repr=False, compare=False)
-    _intervals: dict[str, Interval] = field(default_factory=dict, repr=False, compare=False)
-    _as_of: dict[str, AsOf] = field(default_factory=dict, repr=False, compare=False)
+    _joined: dict[str, Joined] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def timelines(self) -> pa.Table:
@@ -298,46 +295,26 @@ class Outcome:
         """The joins of the spec."""
         return self.judged.rules.joins
 
-    def _sides(self, join: JoinSpec) -> WindowSegment:
-        """Return the segment as a join sees it."""
-        earlier = self.before.joins.get(join.name)
-        return WindowSegment(self.judged, earlier=earlier, flushed=self.flushed, execution=self.execution)
-
-    def as_of(self, join: JoinSpec) -> AsOf:
-        """Return an as-of join in the segment; what it finds is computed once and shared."""
-        if join.name not in self._as_of:
+    def joined(self, join: JoinSpec) -> Joined:
+        """Return a join in the segment; what it finds is computed once and shared."""
+        if join.name not in self._joined:
             columns, stored = self.judged.rules.join_columns[join.name], self.before.stored_joins.get(join.name)
             table = self.tables[join.name] if join.has_table else None
             earlier = partial(self.before.joins.get, join.name)
-            self._as_of[join.name] = AsOf(self.judged, join, columns, earlier, self.flushed, stored, table)
-        return self._as_of[join.name]
-
-    def _interval(self, join: JoinSpec) -> Interval:
-        """Return an interval join in the segment; its pairs are computed once and shared."""
-        if join.name not in self._intervals:
-            columns = self.judged.rules.join_columns[join.name]
-            self._intervals[join.name] = Interval(self._sides(join), join, columns)
-        return self._intervals[join.name]
+            self._joined[join.name] = Joined(self.judged, join, columns, earlier, self.flushed, stored, table)
+        return self._joined[join.name]
 
     def answers(self, join: JoinSpec) -> DataFrame:
-        """Return the rows of a join in the segment, `rows.answers`, computed once where windows go over them."""
+        """Return the rows of a join in the segment, `Joined.answers`, computed once where windows go over them."""
         if join.name not in self._answers:
-            answers = self._interval(join).answers() if join.is_interval else self.as_of(join).answers()
+            answers = self.joined(join).answers()
             is_input = any(reader.input == join.name for reader in self.windows)
             self._answers[join.name] = self.execution.materialize(answers) if is_input else answers
         return self._answers[join.name]
 
     def fates_of(self, join: JoinSpec) -> tuple[Fates, Fates]:
         """Count the events of both sides of a join by what becomes of them in the segment."""
-        return self._interval(join).fates() if join.is_interval else self.as_of(join).fates()
-
-    def late_for_join(self, join: JoinSpec) -> DataFrame:
-        """Return the accepted events that came when a join could no longer take them, `sides.late_events`."""
-        return sides.late_events(self.judged.accepted, join, clock_moves=self.judged.rules.clock_moves)
-
-    def needed_by_join(self, join: JoinSpec) -> DataFrame:
-        """Return the events that a join still needs after the segment, `AsOf.needed` or `Interval.needed`."""
-        return self._interval(join).needed() if join.is_interval else self.as_of(join).needed()
+        return self.joined(join).fates()
 
     def unfit_results(self) -> list[DataFrame]:
         """Return the dead letters of results that a window over them cannot add up."""
@@ -358,7 +335,7 @@ class Outcome:
             unfit = unfit_letters(self.judged.all_accepted, payload, window)
             frames += [] if unfit is None else [unfit]
         if self.time.out_of_order == "keep" and not of_windows_alone:  # else no accepted event comes late
-            frames += [join_letters(self.late_for_join(join), payload, join) for join in self.joins]
+            frames += [join_letters(self.joined(join).late(), payload, join) for join in self.joins]
         return reduce(DataFrame.unionByName, [*frames, *self.unfit_results()])
 
     def needed_after(self, windows: Sequence[WindowSpec], earlier: DataFrame | None) -> DataFrame:
@@ -425,7 +402,7 @@ class Outcome:
             events=events,
             seen_groups={window.name: self.seen_after(window) for window in windows if window.empty},
             flushed_windows={name: frame for name, frame in flushed_windows.items() if frame is not None},
-            joins={join.name: self.needed_by_join(join) for join in joins},
+            joins={join.name: self.joined(join).needed() for join in joins},
         )
 
 

@@ -34,7 +34,7 @@ from tidemark.timeops.events.adjustment import KEPT
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.instants import Array, nulled
 from tidemark.timeops.joins.events import OF_EARLIER, OF_SEGMENT, OF_TABLE, Events
-from tidemark.timeops.joins.interval import HAS_PARTNER
+from tidemark.timeops.joins.gathering import HAS_PARTNER
 from tidemark.timeops.materialize import Stored
 from tidemark.timeops.spec import JoinSpec
 
@@ -53,27 +53,28 @@ def _needed(workspace: Workspace, join: JoinSpec) -> DataFrame:
 
 def stored_by_joins(workspace: Workspace) -> Mapping[str, Stored]:
     """Return readers of the same events without Spark; of none where a source has another name than in them."""
-    joins = [] if workspace.source_names else [join for join in workspace.spec.joins if not join.is_interval]
+    joins = () if workspace.source_names else workspace.spec.joins
     return {join.name: partial(_stored, workspace, tables.joining_table(join.name)) for join in joins}
 
 
 def _stored(workspace: Workspace, table: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch] | None:
-    """Return columns of needed events, T_FINAL and W_BEFORE among them; None where one is not there."""
+    """Return columns of needed events, working ones among them; None where one is not there."""
     version = workspace.base_of(table)
-    stored_names = [_STORED_AS.get(name, name) for name in columns]
+    stored_as = {c.T_FINAL: c.TIMESTAMP, c.W_BEFORE: c.WATERMARK}
+    if HAS_PARTNER in columns:
+        stored_as[HAS_PARTNER] = has_partner_column(payload_of(workspace))
+    stored_names = [stored_as.get(name, name) for name in columns]
     if not {*stored_names} <= {*workspace.lake.dataset(table, version).schema.names}:
         return None
-    rows = pieces(workspace.lake, table, version, stored_names)
-    return (_loaded(piece, columns) for piece in rows)
+    rows = pieces(workspace.lake, table, version, [*dict.fromkeys(stored_names)])
+    return (_loaded(piece, dict(zip(columns, stored_names, strict=True))) for piece in rows)
 
 
-_STORED_AS = {c.T_FINAL: c.TIMESTAMP, c.W_BEFORE: c.WATERMARK}
-
-
-def _loaded(rows: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-    values = {name: rows[_STORED_AS.get(name, name)] for name in columns}
+def _loaded(rows: pa.RecordBatch, stored_as: Mapping[str, str]) -> pa.RecordBatch:
+    instants = (c.T_FINAL, c.W_BEFORE)
+    values = {name: rows[stored_name] for name, stored_name in stored_as.items()}
     return pa.RecordBatch.from_pydict(
-        {name: value.cast(pa.int64()) if name in _STORED_AS else value for name, value in values.items()}
+        {name: value.cast(pa.int64()) if name in instants else value for name, value in values.items()}
     )
 
 
@@ -105,10 +106,10 @@ class Lying:
 
 @contextmanager
 def lying(batch: Batch, join: JoinSpec, columns: Sequence[str]) -> Iterator[Lying]:
-    """Yield the events of an as-of join in a batch as they lie, with some of their columns."""
-    as_of, rows = batch.outcome.as_of(join), Lying()
-    events, workspace = as_of.events, batch.workspace
-    names = [name for name in columns if not name.startswith(as_of.columns.right_prefix or "\0")]
+    """Yield the events of a join in a batch as they lie, with some of their columns."""
+    joined, rows = batch.outcome.joined(join), Lying()
+    events, workspace = joined.events, batch.workspace
+    names = [name for name in columns if not name.startswith(joined.columns.right_prefix or "\0")]
     with ExitStack() as opened:
 
         def add_aside(origin: int, frame: DataFrame, names: Sequence[str]) -> None:
@@ -117,7 +118,7 @@ def lying(batch: Batch, join: JoinSpec, columns: Sequence[str]) -> Iterator[Lyin
             rows.add(origin, aside.parts, _finder(aside.narrow([c.SEQ])[c.SEQ].to_numpy()))
 
         if (events.origin == OF_EARLIER).any():
-            earlier = None if as_of.stored is not None else as_of.earlier()
+            earlier = None if joined.stored is not None else joined.earlier()
             if earlier is not None:
                 add_aside(OF_EARLIER, earlier, names)
             else:
@@ -129,8 +130,8 @@ def lying(batch: Batch, join: JoinSpec, columns: Sequence[str]) -> Iterator[Lyin
             else:
                 read = partial(_read_log, batch, [*names, c.SEQ])
                 rows.add(OF_SEGMENT, [Rows(end_seq - first_seq, read)], lambda seqs: seqs - first_seq)
-        if as_of.table is not None:
-            add_aside(OF_TABLE, as_of.table, [name for name in columns if name not in names])
+        if joined.table is not None:
+            add_aside(OF_TABLE, joined.table, [name for name in columns if name not in names])
         yield rows
 
 
@@ -164,20 +165,23 @@ def write_joining(batch: Batch, join: JoinSpec) -> None:
     """Write the events that a join needs after a batch."""
     table, outcome = tables.joining_table(join.name), batch.outcome
     is_plain = outcome.judged.stored is not None and batch.let_in is None and not batch.workspace.source_names
-    if join.is_interval or not is_plain:  # Spark computes the times and marks of the events
-        needed = joining_events(outcome.needed_by_join(join), payload_of(batch.workspace), join)
+    joined = outcome.joined(join)
+    if not is_plain:  # Spark computes the times and marks of the events
+        needed = joining_events(joined.needed(), payload_of(batch.workspace), join)
         write_by_time(batch, table, needed, where=ALL_ROWS)
         return
-    events, some = outcome.as_of(join).events, outcome.as_of(join).still_needed
+    events, some, payload = joined.events, joined.still_needed, payload_of(batch.workspace)
     some = some[np.lexsort((events.seq[some], events.us[some]))]
     rows, batch_id = Lying(), pa.scalar(batch.plan.batch_id, pa.int64())
-    columns = [*open_columns(payload_of(batch.workspace)), c.WATERMARK]
-    _add_state(rows, batch, join, events, columns)
+    _add_state(rows, batch, join, events, [*open_columns(payload), c.WATERMARK])
     first_seq, end_seq = batch.plan.first_seq, plan_end(batch.plan)
     read = partial(_read_judged, batch, events, some[events.is_fresh[some]])
     rows.add(OF_SEGMENT, [Rows(end_seq - first_seq, read)], lambda seqs: seqs - first_seq)
-    number: ByRank = {c.BATCH: lambda ranks: pa.repeat(batch_id, ranks.stop - ranks.start)}
-    batch.replace_pieces(table, in_order(rows.parts, rows.places(events, some), number), where=ALL_ROWS)
+    by_rank: ByRank = {c.BATCH: lambda ranks: pa.repeat(batch_id, ranks.stop - ranks.start)}
+    if join.is_interval:
+        partner_column = has_partner_column(payload)
+        by_rank = {**by_rank, partner_column: lambda ranks: pa.array(joined.has_partner[some[ranks]])}
+    batch.replace_pieces(table, in_order(rows.parts, rows.places(events, some), by_rank), where=ALL_ROWS)
 
 
 def _read_judged(batch: Batch, events: Events, some: Places, span: range) -> Iterator[tuple[Places, pa.Table]]:

@@ -18,43 +18,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from tidemark.timeops.instants import NONE, Array
-from tidemark.timeops.joins.events import NOBODY, Events, Flags, Places
+from tidemark.timeops.joins.events import NOBODY, Answers, Events, Flags, Places
 from tidemark.timeops.joins.moments import Moments, moments_of
-from tidemark.timeops.joins.order import last_of_equal, passed
+from tidemark.timeops.joins.order import in_reach, last_of_equal, passed
 from tidemark.timeops.spec import JoinSpec
 from tidemark.timeops.watermark.watermarks import Watermarks
 from tidemark.timeops.windows.revisions import FINAL, ON_TIME
-
-PAIRS = 2_000_000
-"""Pairs of left events and late right ones that are looked at together."""
-
-
-@dataclass(frozen=True, eq=False)
-class Answers:
-    """Answers in a segment: of each left event one after the other, by revision.
-
-    Attributes:
-        left: The left events, by their places in the events.
-        right: The partners; NOBODY of an answer without one.
-        watermark: Just after the item at which each answer was made; NONE where a flush made it.
-        revision: 0, 1, and so on.
-        is_final: Whether it is the last answer.
-    """
-
-    left: Places
-    right: Places
-    watermark: Array
-    revision: Array
-    is_final: Flags
-
-    def of(self, which: Flags | Places) -> "Answers":
-        """Return some of them, or all in another order."""
-        return Answers(*(values[which] for values in vars(self).values()))
-
-    @property
-    def newest(self) -> "Answers":
-        """The last answer of each left event."""
-        return self.of(np.append(self.left[1:] != self.left[:-1], True)[: len(self.left)])
 
 
 def answers(events: Events, join: JoinSpec, watermarks: Watermarks, *, flushed: bool) -> Answers:
@@ -121,15 +90,15 @@ class _Part:
         span: Which of all left events they are.
         lefts: The left events.
         partners: The partner of each among events that were on time.
-        begin: Where its late right events begin, in `_Late.rights`.
-        end: Where they end.
+        of_left: The left events of pairs, by their place in the part.
+        right: The late right events of these; they came while the left ones were open.
     """
 
     span: slice
     lefts: Places
     partners: Places
-    begin: Places
-    end: Places
+    of_left: Places
+    right: Places
 
 
 class _Late:
@@ -140,31 +109,17 @@ class _Late:
         self.rights = rights[np.lexsort((events.us[rights], events.key[rights]))]
 
     def with_lefts(self, lefts: Places, partners: Places) -> Iterator[_Part]:
-        """Yield left events with the span of late ones in reach of each, so many that they have about PAIRS."""
-        events, join = self.events, self.join
-        of_late, keys, us = (events.key[self.rights], events.us[self.rights]), events.key[lefts], events.us[lefts]
-        begin = passed(*of_late, keys, us - join.looks_back_us, and_equal=False)
-        end = passed(*of_late, keys, us + join.looks_ahead_us, and_equal=True)
-        pairs = np.cumsum(end - begin)
-        cuts = np.flatnonzero(np.diff(pairs // PAIRS)) + 1
-        for first, stop in zip([0, *cuts], [*cuts, len(lefts)], strict=True):
-            span = slice(int(first), int(stop))
-            yield _Part(span, lefts[span], partners[span], begin[span], end[span])
-
-    def pairs(self, part: _Part) -> tuple[Places, Places]:
-        """Return left events, by their place in a part, each with a late right event that came while it was open."""
-        sizes = part.end - part.begin
-        of_left = np.repeat(np.arange(len(sizes)), sizes)
-        nth = np.arange(len(of_left)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        right = self.rights[part.begin[of_left] + nth]
-        closes_us = self.events.us[part.lefts[of_left]] + self.join.closes_after_us
-        is_in_time = self.events.met_us[right] <= closes_us
-        return of_left[is_in_time], right[is_in_time]
+        """Yield left events, some at a time, with the late ones in reach."""
+        events = self.events
+        for span, of_left, right in in_reach(events, self.join, lefts, self.rights):
+            some = lefts[span]
+            closes_us = events.us[some[of_left]] + self.join.closes_after_us
+            is_in_time = events.met_us[right] <= closes_us
+            yield _Part(span, some, partners[span], of_left[is_in_time], right[is_in_time])
 
     def best(self, part: _Part) -> Places:
         """Return the best late partner of each left event of a part; NOBODY where it has none."""
-        of_left, right = self.pairs(part)
-        return self.best_of(part, of_left, right)
+        return self.best_of(part, part.of_left, part.right)
 
     def best_of(self, part: _Part, of_left: Places, right: Places) -> Places:
         """Return the best of the partners that left events of a part have, by their place in it."""
@@ -229,7 +184,7 @@ def _revised(late: _Late, part: _Part, watermarks: Watermarks, *, flushed: bool)
     """Return the answers of left events at the moments of the segment at which they have one."""
     events, join = late.events, late.join
     moments = moments_of(events, part.lefts, join, watermarks, flushed=flushed)
-    of_left, right = late.pairs(part)
+    of_left, right = part.of_left, part.right
     came_before = events.seq[right] < events.seq[part.lefts[of_left]]
     revises = ~came_before & (events.met_us[right] > events.us[part.lefts[of_left]] + join.looks_ahead_us)
     first = late.best_of(part, of_left[~revises], right[~revises])

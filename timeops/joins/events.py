@@ -9,7 +9,8 @@ left event that takes it may be open, or may yet come. In an interval join both 
 until the watermark is further than that past it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +43,8 @@ class Events:
         key: Equal where the timelines and the columns of `on` are equal; NOBODY where one of these is null.
         origin: OF_EARLIER, OF_SEGMENT or OF_TABLE.
         is_left: Whether it is of the left side.
+        had_partner: Of an interval join 1 of an earlier event that has had a partner, 0 of one that has had none, and
+            NOBODY where that is not known: of the segment, and of one that an operator has let in before the log.
         start_us: Of each timeline the watermark before the segment.
         end_us: Of each timeline the watermark after it.
     """
@@ -54,6 +57,7 @@ class Events:
     key: Array
     origin: Array
     is_left: Flags
+    had_partner: Array
     start_us: Array
     end_us: Array
 
@@ -150,3 +154,41 @@ def still_needed(events: Events, join: JoinSpec, *, flushed: bool) -> Places:
     keys = events.key[earlier]
     is_last = np.append(keys[1:] != keys[:-1], True)[: len(keys)]
     return np.setdiff1d(needed, earlier[~is_last], assume_unique=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """The rows of a join in a segment; of an as-of join of each left event one after the other, by revision.
+
+    Attributes:
+        left: The left events, by their places in the events; NOBODY of a row without one.
+        right: The right events; NOBODY of a row without one.
+        watermark: Just after the item at which each row was made; NONE where a flush made it.
+        revision: 0, 1, and so on.
+        is_final: Whether the row can be revised no more.
+    """
+
+    left: Places
+    right: Places
+    watermark: Array
+    revision: Array
+    is_final: Flags
+
+    def of(self, which: Flags | Places) -> Self:
+        """Return some of them, or all in another order."""
+        return replace(self, **{name: values[which] for name, values in vars(self).items()})
+
+    @property
+    def newest(self) -> Self:
+        """The last revision of each row."""
+        return self.of(np.append(self.left[1:] != self.left[:-1], True)[: len(self.left)])
+
+    @property
+    def revised(self) -> tuple[Places, Places]:
+        """The left events and the right events whose rows, not final, these rows revise."""
+        return self.left, self.left[:0]
+
+    @property
+    def timed(self) -> Places:
+        """The event that each row has its time from: the left one, or else the right one."""
+        return np.where(self.left == NOBODY, self.right, self.left)

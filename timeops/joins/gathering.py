@@ -27,6 +27,9 @@ from tidemark.timeops.spec import JoinSpec
 
 IS_LEFT = "__tm_is_left"
 """BOOLEAN, never null: the event is of the left side."""
+HAS_PARTNER = "__tm_has_partner"
+"""BOOLEAN of an event that an interval join keeps between segments: it has had a partner, if its side asks for that.
+Null of an event of the segment, and before the log of one that an operator has let in."""
 _ON = "__tm_on_"
 _PLAIN = (
     *(T.StringType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.DecimalType, T.BooleanType),
@@ -47,9 +50,9 @@ def gathered(
     Args:
         adjusted: The segment.
         join: The join.
-        earlier: Returns the events that the join has kept, as they came; None for none.
-        stored: Reads `_timeline`, `_arrival_seq`, T_FINAL, W_BEFORE, `_source` and the columns of `on` of these
-            without Spark; by default Spark does.
+        earlier: Returns the events that the join keeps from earlier segments, as they came; None for none.
+        stored: Reads `_timeline`, `_arrival_seq`, T_FINAL, W_BEFORE, `_source`, the columns of `on` and, of an
+            interval join, HAS_PARTNER of these without Spark; by default Spark does.
         table: The rows of a table on the right side, as events; None for none.
     """
     kinds, tables = _kinds(adjusted.accepted, join), dict[int, pa.Table]()
@@ -69,7 +72,7 @@ def gathered(
 
 def _no_rows(kinds: Sequence[T.DataType]) -> pa.Table:
     on = {f"{_ON}{n}": pa.dictionary(pa.int32(), to_arrow_type(kind)) for n, kind in enumerate(kinds)}
-    instants = dict.fromkeys([c.SEQ, c.T_FINAL, c.W_BEFORE], pa.int64())
+    instants = dict.fromkeys([c.SEQ, c.T_FINAL, c.W_BEFORE, HAS_PARTNER], pa.int64())
     texts = {c.TIMELINE: pa.dictionary(pa.int32(), pa.string())}
     return pa.schema({**texts, **instants, IS_LEFT: pa.bool_(), **on}).empty_table()
 
@@ -77,12 +80,15 @@ def _no_rows(kinds: Sequence[T.DataType]) -> pa.Table:
 def _asked(events: DataFrame, join: JoinSpec, seqs: range | None) -> pa.Table:
     """Let Spark compute the narrow columns of the events of both sides among some."""
     names = [f"{_ON}{number}" for number in range(len(join.on))]
+    narrow = [c.TIMELINE, c.SEQ, c.T_FINAL, c.W_BEFORE]
+    has_partner = HAS_PARTNER if HAS_PARTNER in events.columns else "NULL"
     sides = events.where(f"{c.SOURCE} IN ({literals(join.sources)})").selectExpr(
-        *(c.TIMELINE, c.SEQ, c.T_FINAL, c.W_BEFORE, f"{c.SOURCE} = {literal(join.left.source)} AS {IS_LEFT}"),
+        *(*narrow, f"{c.SOURCE} = {literal(join.left.source)} AS {IS_LEFT}"),
+        f"CAST({has_partner} AS BIGINT) AS {HAS_PARTNER}",
         *[f"{quoted(on)} AS {name}" for on, name in zip(join.on, names, strict=True)],
     )
     flat = [f"IF({name} IS NULL, NULL, {as_flat(sides, name)}) AS {name}" for name in names]
-    return fetched(sides.selectExpr(c.TIMELINE, c.SEQ, c.T_FINAL, c.W_BEFORE, IS_LEFT, *flat), seqs)
+    return fetched(sides.selectExpr(*narrow, HAS_PARTNER, IS_LEFT, *flat), seqs)
 
 
 def _kinds(events: DataFrame, join: JoinSpec) -> Sequence[T.DataType]:
@@ -91,8 +97,11 @@ def _kinds(events: DataFrame, join: JoinSpec) -> Sequence[T.DataType]:
 
 def _read(stored: Stored, join: JoinSpec, kinds: Sequence[T.DataType]) -> pa.Table | None:
     """Read the narrow columns of the events of both sides; None where Spark has to compute some."""
-    sides = _sides(stored, [c.TIMELINE, c.SEQ, c.T_FINAL, c.W_BEFORE], join, kinds)
-    return None if sides is None else pa.concat_tables([_no_rows(kinds), *sides])
+    no_rows, has_partner = _no_rows(kinds), [HAS_PARTNER] if join.is_interval else []
+    sides = _sides(stored, [c.TIMELINE, c.SEQ, c.T_FINAL, c.W_BEFORE, *has_partner], join, kinds)
+    if sides is None:
+        return None
+    return pa.concat_tables([no_rows, *sides], promote_options="default")
 
 
 def _of_log(adjusted: Adjusted, stored: Stored, join: JoinSpec, kinds: Sequence[T.DataType]) -> pa.Table | None:
@@ -114,6 +123,7 @@ def _of_log(adjusted: Adjusted, stored: Stored, join: JoinSpec, kinds: Sequence[
             c.TIMELINE: pa.DictionaryArray.from_arrays(pa.array(items.timeline[item], pa.int32()), log.names),
             c.T_FINAL: pa.array(us[item]),
             c.W_BEFORE: pa.array(met_us[item]),
+            HAS_PARTNER: pa.nulls(len(item), pa.int64()),
         }
         narrow = pa.table({**columns, **{name: rows[name] for name in rows.column_names}})
         tables.append(narrow.select(no_rows.column_names).filter(pa.array(is_accepted[item])))
@@ -137,6 +147,8 @@ def _sides(
         source = piece[c.SOURCE]
         rows = piece.filter(pc.is_in(source, value_set=pa.array(join.sources, source.type)))
         values = {name: rows[name] for name in columns}
+        if HAS_PARTNER in values:
+            values[HAS_PARTNER] = values[HAS_PARTNER].cast(pa.int64())
         if c.TIMELINE in values:
             values[c.TIMELINE] = values[c.TIMELINE].dictionary_encode()
         values[IS_LEFT] = pc.equal(rows[c.SOURCE], join.left.source)
@@ -163,6 +175,7 @@ def _events(by_origin: dict[int, pa.Table], adjusted: Adjusted, join: JoinSpec) 
         seq=joined(c.SEQ),
         us=joined(c.T_FINAL),
         met_us=joined(c.W_BEFORE),
+        had_partner=np.maximum(joined(HAS_PARTNER), NOBODY).astype(np.int8),
         key=keys,
         origin=np.concatenate([np.full(len(rows), origin, np.int8) for origin, rows in by_origin.items()]),
         is_left=np.concatenate([np.asarray(rows[IS_LEFT], bool) for rows in by_origin.values()]),

@@ -1,11 +1,19 @@
 """Events by key and time: how many are before another one, and which is the last of equal ones.
 
-Here: both sides are put in one order, in which one pass counts. Not here: what follows for a join (as_of.py).
+Here: both sides are put in one order, in which one pass counts; the pairs of events that are in reach of each other.
+Not here: what follows for a join (as_of.py, interval.py).
 """
+
+from collections.abc import Iterator
 
 import numpy as np
 
 from tidemark.timeops.instants import Array
+from tidemark.timeops.joins.events import Events, Places
+from tidemark.timeops.spec import JoinSpec
+
+PAIRS = 2_000_000
+"""Pairs of events in reach of each other that are looked at together."""
 
 
 def passed(keys: Array, us: Array, of_keys: Array, of_us: Array, *, and_equal: bool) -> Array:
@@ -42,3 +50,28 @@ def last_of_equal(keys: Array, us: Array) -> Array:
 def _narrow(keys: Array) -> Array:
     """Return keys in few bytes, which are sorted in a fraction of the time, by counting."""
     return (keys + 1).astype(np.uint16) if len(keys) and int(keys.max()) < np.iinfo(np.uint16).max else keys
+
+
+def in_reach(events: Events, join: JoinSpec, lefts: Places, rights: Places) -> Iterator[tuple[slice, Places, Places]]:
+    """Yield left events with the right ones of their key in reach, so many at a time that they have about PAIRS.
+
+    Args:
+        events: The events.
+        join: The join.
+        lefts: The left events.
+        rights: The right events, in the order of key and time; all have a key.
+
+    Returns:
+        Which of `lefts` are looked at; then of each pair the left event, by its place among these, and the right one.
+    """
+    keys, us = events.key[lefts], events.us[lefts]
+    of_rights = events.key[rights], events.us[rights]
+    begin = passed(*of_rights, keys, us - join.looks_back_us, and_equal=False)
+    end = passed(*of_rights, keys, us + join.looks_ahead_us, and_equal=True)
+    cuts = np.flatnonzero(np.diff(np.cumsum(end - begin) // PAIRS)) + 1
+    for first, stop in zip([0, *cuts.tolist()], [*cuts.tolist(), len(lefts)], strict=True):
+        span = slice(first, stop)
+        sizes = (end - begin)[span]
+        of_left = np.repeat(np.arange(len(sizes)), sizes)
+        nth = np.arange(len(of_left)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        yield span, of_left, rights[begin[span][of_left] + nth]

@@ -18,33 +18,32 @@ from tidemark.timeops.events.adjustment import Adjusted
 from tidemark.timeops.expressions.tokens import literal, literals, quoted
 from tidemark.timeops.instants import NONE, nulled
 from tidemark.timeops.joins import as_of
-from tidemark.timeops.joins.as_of import Answers
-from tidemark.timeops.joins.events import Events, Fates, Places, fates, still_needed
-from tidemark.timeops.joins.gathering import IS_LEFT, gathered
-from tidemark.timeops.joins.interval import ROW_LEFT, ROW_RIGHT, Interval
-from tidemark.timeops.materialize import Stored
+from tidemark.timeops.joins.events import Answers, Events, Fates, Flags, Places, fates, still_needed
+from tidemark.timeops.joins.gathering import HAS_PARTNER, IS_LEFT, gathered
+from tidemark.timeops.joins.interval import Interval, PairRows
+from tidemark.timeops.materialize import Stored, from_driver
 from tidemark.timeops.narrow import beside
 from tidemark.timeops.spec import JoinSpec
 from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ, JoinColumns
 from tidemark.timeops.windows.segment import WindowSegment
 
-_PARTNER, _REVISION, _IS_FINAL = "__tm_partner", "__tm_revision", "__tm_is_final"
-_ADDED = (_REVISION, _IS_FINAL, _PARTNER, c.WATERMARK)
-_IS_NEEDED = "__tm_is_needed"
-_RIGHT, _OF, _SEQ = "__tm_right", "__tm_right_of", "__tm_right_seq"
+ROW_LEFT, ROW_RIGHT = "__tm_row_left", "__tm_row_right"
+"""BIGINT: `_left_seq` and `_right_seq` of the row that a row revises, or its own."""
+_LEFT, _RIGHT = "__tm_left", "__tm_right"
 
 
 @dataclass(frozen=True, eq=False)
-class AsOf:
-    """An as-of join in a segment of the log.
+class Joined:
+    """A join in a segment of the log.
 
     Attributes:
         adjusted: The segment.
         join: The join.
         columns: Its payload columns.
-        earlier: Returns the events that the join has kept, as they came; None for none.
+        earlier: Returns the events that the join keeps from earlier segments, as they came, of an interval join with
+            HAS_PARTNER; None for none.
         flushed: The segment ends with a flush.
-        stored: Reads columns of the kept events without Spark, see `gathering.gathered`; None where Spark does.
+        stored: Reads columns of these events without Spark, see `gathering.gathered`; None where Spark does.
         table: The rows of a table on the right side, as events; None for none.
     """
 
@@ -62,59 +61,110 @@ class AsOf:
         return gathered(self.adjusted, self.join, self.earlier, self.stored, self.table)
 
     @cached_property
+    def _interval(self) -> Interval:
+        return Interval(self.events, self.join, self.adjusted.watermarks, self.flushed)
+
+    @cached_property
     def answered(self) -> Answers:
-        """The answers, as places of events."""
+        """The rows of the join, as places of events."""
+        if self.join.is_interval:
+            return self._interval.rows
         return as_of.answers(self.events, self.join, self.adjusted.watermarks, flushed=self.flushed)
 
     @cached_property
     def still_needed(self) -> Places:
-        """The events that the join still needs after the segment."""
+        """The events that the join needs after the segment."""
+        if self.join.is_interval:
+            return self._interval.still_needed
         return still_needed(self.events, self.join, flushed=self.flushed)
+
+    @property
+    def has_partner(self) -> Flags:
+        """Of an interval join HAS_PARTNER of each event after the segment."""
+        return self._interval.has_partner
 
     def fates(self) -> tuple[Fates, Fates]:
         """Count the events of both sides by what becomes of them in the segment."""
-        return fates(self.events, self.join, np.full(len(self.events), self.flushed))
+        all_by_flush = np.full(len(self.events), self.flushed)
+        return fates(
+            self.events, self.join, self._interval.closed_by_flush if self.join.is_interval else all_by_flush
+        )
 
     def answers(self) -> DataFrame:
-        """Return the answers.
+        """Return the rows of the join.
 
         Returns:
-            One row per answer: `columns`, `_timestamp` of the left event, `_left_seq`, `_right_seq` (null without a
-            partner), `_watermark` (just after the item at which it was made; null where a flush made it), `_revision`
-            INT, `_is_final`, `_timeline`. With `how: inner` answers without a partner are left out.
+            One row per answer of an as-of join; per pair, and per event of an outer side without a partner, of an
+            interval join: `columns`, `_timestamp` of the left event or else of the right one, `_left_seq`,
+            `_right_seq` (null without a partner), `_watermark` (just after the item at which it was made; null where
+            a flush made it), `_revision` INT, `_is_final`, `_timeline`. Of an interval join that revises also
+            ROW_LEFT and ROW_RIGHT.
         """
-        join, columns = self.join, self.columns
-        lefts = self._of_source(join.left.source)
-        keys = [c.TIMELINE, c.SEQ] if join.revises else self._keys  # an event may have several answers
-        with_answers = beside(lefts, self._beside_left(self.answered).select([*keys, *_ADDED]), keys)
-        rights = self.table if self.table is not None else self._of_source(join.right.name)
-        prefix = columns.right_prefix
-        event = ", ".join(f"{quoted(prefix + name)} AS {quoted(shown)}" for name, shown in columns.right)
-        partners = rights.selectExpr(f"{c.TIMELINE} AS {_OF}", f"{c.SEQ} AS {_SEQ}", f"struct({event}) AS {_RIGHT}")
-        same = f"l.{c.TIMELINE} = r.{_OF} AND l.{_PARTNER} = r.{_SEQ}"
-        both = with_answers.alias("l").join(partners.alias("r"), F.expr(same), "left")
-        partner = "CAST(NULL AS BIGINT)" if columns.right_prefix else _PARTNER
-        return both.selectExpr(
-            *map(quoted, [*columns.shared, *columns.left]),
+        columns, prefix = self.columns, self.columns.right_prefix
+        left = [(name, name) for name in (*columns.shared, *columns.left)]
+        right = [(name, name) for name in columns.shared] + [(prefix + name, shown) for name, shown in columns.right]
+        spark = self.adjusted.accepted.sparkSession
+        rows = from_driver(spark, self._narrow).alias("row")
+        for side, events, names in (
+            (_LEFT, self._of_source(self.join.left.source), left),
+            (_RIGHT, self._of_source(self.join.right.name) if self.table is None else self.table, right),
+        ):
+            payload = ", ".join(f"{quoted(name)} AS {quoted(shown)}" for name, shown in names)
+            with_payload = events.selectExpr(
+                f"{c.TIMELINE} AS {side}_of", f"{c.SEQ} AS {side}_seq", f"struct({payload}) AS {side}"
+            )
+            same = f"{c.TIMELINE} = {side}_of AND {side}_number = {side}_seq"
+            rows = rows.join(with_payload, F.expr(same), "left")
+        return rows.selectExpr(
+            *[
+                f"coalesce({_LEFT}.{quoted(name)}, {_RIGHT}.{quoted(name)}) AS {quoted(name)}"
+                for name in columns.shared
+            ],
+            *[f"{_LEFT}.{quoted(name)} AS {quoted(name)}" for name in columns.left],
             *[f"{_RIGHT}.{quoted(shown)} AS {quoted(shown)}" for _, shown in columns.right],
             f"timestamp_micros({c.T_FINAL}) AS {c.TIMESTAMP}",
-            f"{c.SEQ} AS {LEFT_SEQ}",
-            f"{partner} AS {RIGHT_SEQ}",
+            f"{_LEFT}_number AS {LEFT_SEQ}",
+            f"{'CAST(NULL AS BIGINT)' if prefix else f'{_RIGHT}_number'} AS {RIGHT_SEQ}",
             f"timestamp_micros({c.WATERMARK}) AS {c.WATERMARK}",
-            f"CAST({_REVISION} AS INT) AS _revision",
-            f"{_IS_FINAL} = 1 AS _is_final",
-            c.TIMELINE,
+            *("_revision", "_is_final", c.TIMELINE),
+            *([ROW_LEFT, ROW_RIGHT] if self.join.is_interval and self.join.revises else []),
         )
 
     def needed(self) -> DataFrame:
-        """Return the events that the join still needs after the segment, as they came, with IS_LEFT."""
-        events, some = self.events, self.still_needed
-        both = self._events_as_they_came.where(f"{c.SOURCE} IN ({literals(self.join.sources)})")
-        both = both.withColumn(IS_LEFT, F.expr(f"{c.SOURCE} = {literal(self.join.left.source)}"))
-        needed = {c.TIMELINE: events.names_of(some).cast(pa.string()), c.SEQ: events.seq[some]}
-        needed[_IS_NEEDED] = np.ones(len(some), np.int64)
-        keys = self._keys
-        return beside(both, pa.table(needed).select([*keys, _IS_NEEDED]), keys).drop(_IS_NEEDED)
+        """Return the events that the join needs after the segment, as they came, with IS_LEFT.
+
+        The ones of an interval join have HAS_PARTNER.
+        """
+        some, is_left = self.still_needed, f"{c.SOURCE} = {literal(self.join.left.source)}"
+        events = self._events_as_they_came.where(f"{c.SOURCE} IN ({literals(self.join.sources)})")
+        events = events.drop(HAS_PARTNER).withColumn(IS_LEFT, F.expr(is_left))
+        partner = self.has_partner[some] if self.join.is_interval else np.zeros(len(some), bool)
+        needed = self._beside(events, some, HAS_PARTNER, pa.array(partner.astype(np.int64)))
+        if not self.join.is_interval:
+            return needed.drop(HAS_PARTNER)
+        return needed.withColumn(HAS_PARTNER, F.col(HAS_PARTNER) == 1)
+
+    def late(self) -> DataFrame:
+        """Return the accepted events of the segment that came when the join could no longer take them.
+
+        Returns:
+            The events with `__tm_lateness_us`: the least extra allowed lateness that would have let the event in;
+            null where the clock had raised the watermark.
+        """
+        events, accepted = self.events, self.adjusted.accepted.drop(c.LATENESS)
+        some = np.flatnonzero(events.is_fresh & events.came_too_late(self.join))
+        lateness_us = events.met_us[some] - events.past_us(self.join)[some]
+        late = self._beside(accepted, some, c.LATENESS, pa.array(lateness_us))
+        if self.adjusted.rules.clock_moves:  # no lateness lets in what the clock has passed
+            lateness = f"IF({c.W_SET_BY} IS NULL, NULL, {c.LATENESS})"
+            late = late.withColumn(c.LATENESS, F.expr(lateness))
+        return late
+
+    def _beside(self, frame: DataFrame, some: Places, name: str, values: pa.Array) -> DataFrame:
+        """Return the rows of some events, with one more column; of several logs each may have its own numbers."""
+        keys = [c.SEQ] if len(self.adjusted.watermarks.logs) == 1 else [c.TIMELINE, c.SEQ]
+        added = {c.TIMELINE: self.events.names_of(some).cast(pa.string()), c.SEQ: pa.array(self.events.seq[some])}
+        return beside(frame, pa.table({**added, name: values}).select([*keys, name]), keys)
 
     def _of_source(self, source: str) -> DataFrame:
         return self._events_as_they_came.where(f"{c.SOURCE} = {literal(source)}")
@@ -124,30 +174,27 @@ class AsOf:
         return WindowSegment(self.adjusted, earlier=self.earlier()).events_as_they_came
 
     @property
-    def _keys(self) -> list[str]:
-        """The columns that name an event: of several logs each may number its events by itself."""
-        return [c.SEQ] if len(self.adjusted.watermarks.logs) == 1 else [c.TIMELINE, c.SEQ]
-
-    def _beside_left(self, answered: Answers) -> pa.Table:
-        """Return the answers as numbers by left event; null where one has no partner, or a flush made it."""
-        events = self.events
-        partners = np.append(events.seq, NONE)[answered.right]
+    def _narrow(self) -> pa.Table:
+        """The rows as numbers; null where a row lacks an event, or a flush made it."""
+        events, answered = self.events, self.answered
+        seqs, timed = np.append(events.seq, NONE), answered.timed
         columns = {
-            c.TIMELINE: events.names_of(answered.left).cast(pa.string()),
-            c.SEQ: pa.array(events.seq[answered.left]),
-            _REVISION: pa.array(answered.revision, pa.int64()),
-            _IS_FINAL: pa.array(answered.is_final.astype(np.int64)),
-            _PARTNER: nulled(partners),
+            c.TIMELINE: events.names_of(timed).cast(pa.string()),
+            c.T_FINAL: pa.array(events.us[timed]),
+            f"{_LEFT}_number": nulled(seqs[answered.left]),
+            f"{_RIGHT}_number": nulled(seqs[answered.right]),
             c.WATERMARK: nulled(answered.watermark),
+            "_revision": pa.array(answered.revision),
+            "_is_final": pa.array(answered.is_final),
         }
+        if isinstance(answered, PairRows):
+            columns |= {ROW_LEFT: nulled(seqs[answered.row_left]), ROW_RIGHT: nulled(seqs[answered.row_right])}
         return pa.table(columns)
 
 
 def answers(adjusted: Adjusted, join: JoinSpec, columns: JoinColumns, table: DataFrame | None = None) -> DataFrame:
-    """Return the rows of a join in the first segment of a log, `AsOf.answers` or `Interval.answers`."""
-    if join.is_interval:
-        return Interval(WindowSegment(adjusted), join, columns).answers()
-    return AsOf(adjusted, join, columns, lambda: None, table=table).answers()
+    """Return the rows of a join in the first segment of a log, `Joined.answers`."""
+    return Joined(adjusted, join, columns, lambda: None, table=table).answers()
 
 
 def shown(rows: DataFrame) -> DataFrame:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tidemark.timeops.instants import NONE
-from tidemark.timeops.joins import as_of
+from tidemark.timeops.joins import as_of, order
 from tidemark.timeops.joins.events import NOBODY, OF_EARLIER, OF_SEGMENT, Events, fates, still_needed
 from tidemark.timeops.joins.order import last_of_equal, passed
 from tidemark.timeops.spec import JoinSpec
@@ -41,6 +41,7 @@ def drawn_events(rng: random.Random, count: int) -> Events:
         key=key,
         origin=np.where(is_fresh, OF_SEGMENT, OF_EARLIER).astype(np.int8),
         is_left=np.array([rng.random() < 0.5 for _ in range(count)]),
+        had_partner=np.full(count, NOBODY, np.int8),
         start_us=start_us,
         end_us=end_us,
     )
@@ -72,7 +73,7 @@ def test_a_left_event_gets_the_partner_that_a_loop_over_all_events_finds(
 ) -> None:
     closing = {"emit": "on_close"} if lateness != "0 us" else {}
     join = as_of_join(direction=direction, allowed_lateness=lateness, how="left", **closing)
-    monkeypatch.setattr(as_of, "PAIRS", 5)  # left events are looked at few at a time
+    monkeypatch.setattr(order, "PAIRS", 5)  # left events are looked at few at a time
     answered = 0
     for seed in range(60):
         events = drawn_events(random.Random(seed), 40)
@@ -97,7 +98,7 @@ def test_answers_of_no_events_are_none() -> None:
         assert not len(still_needed(empty, join, flushed=False))
 
 
-ARRAYS = ("timeline", "seq", "us", "met_us", "key", "origin", "is_left")
+ARRAYS = ("timeline", "seq", "us", "met_us", "key", "origin", "is_left", "had_partner")
 
 
 def test_what_is_needed_gives_the_same_answers_as_all_events_do() -> None:
@@ -134,8 +135,8 @@ def test_each_left_event_waits_is_answered_or_came_too_late() -> None:
 def test_events_before_another_are_counted_by_key_and_time(most: int) -> None:
     drawn = np.random.default_rng(most)
     keys, us = drawn.integers(0, most, 50), drawn.integers(0, 9, 50)
-    order = np.lexsort((us, keys))
-    keys, us = keys[order], us[order]
+    by_key_and_time = np.lexsort((us, keys))
+    keys, us = keys[by_key_and_time], us[by_key_and_time]
     of_keys, of_us = drawn.integers(-1, most, 200), drawn.integers(-2, 11, 200)
     of_keys[:100] = drawn.choice(keys, 100)
     events = [*zip(keys.tolist(), us.tolist(), strict=True)]
