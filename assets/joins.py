@@ -24,7 +24,7 @@ from tidemark.resources.delta.taking import Taken, taken
 from tidemark.resources.delta.versions import Filters
 from tidemark.resources.quality.checks import Counted, Expectation, Measured
 from tidemark.timeops import columns as c
-from tidemark.timeops.instants import NONE, nulled
+from tidemark.timeops.instants import nulled
 from tidemark.timeops.joins.events import NOBODY, Answers
 from tidemark.timeops.joins.rows import Joined
 from tidemark.timeops.spec import JoinSpec
@@ -144,13 +144,12 @@ class _Written:
         of_right = [columns.right_prefix + name for name, _ in columns.right]
         rows = self.taken.take(self.number[left], columns.left)
         partners = self.taken.take(self.number[right], of_right).rename_columns([name for _, name in columns.right])
-        seqs = np.append(events.seq, NONE)
-        right_seq = np.full(len(right), NONE) if self.joined.join.has_table else seqs[right]
+        no_right = np.full(len(right), self.joined.join.has_table) | (right == NOBODY)
         values = {
             **dict(zip(partners.column_names, partners.columns, strict=True)),
             c.TIMESTAMP: pa.array(events.us[np.where(left == NOBODY, right, left)]),
-            LEFT_SEQ: nulled(seqs[left]),
-            RIGHT_SEQ: nulled(right_seq),
+            LEFT_SEQ: pa.array(events.seq[left], mask=left == NOBODY),
+            RIGHT_SEQ: pa.array(events.seq[right], mask=no_right),
             c.WATERMARK: nulled(self.rows.watermark[some]),
             "_revision": pa.array(self.rows.revision[some]),
             "_is_final": pa.array(self.rows.is_final[some]),

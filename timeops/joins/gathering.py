@@ -71,7 +71,7 @@ def gathered(
 
 
 def _no_rows(kinds: Sequence[T.DataType]) -> pa.Table:
-    on = {f"{_ON}{n}": pa.dictionary(pa.int32(), to_arrow_type(kind)) for n, kind in enumerate(kinds)}
+    on = {f"{_ON}{n}": pa.dictionary(pa.int32(), to_arrow_type(kind, timezone="UTC")) for n, kind in enumerate(kinds)}
     instants = dict.fromkeys([c.SEQ, c.T_FINAL, c.W_BEFORE, HAS_PARTNER], pa.int64())
     texts = {c.TIMELINE: pa.dictionary(pa.int32(), pa.string())}
     return pa.schema({**texts, **instants, IS_LEFT: pa.bool_(), **on}).empty_table()
