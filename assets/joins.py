@@ -4,25 +4,32 @@ Here: writing `joins/<name>`, and the checks of what was written. Not here: the 
 needs of earlier batches (state/joins.py).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.assets.batch import Batch
-from tidemark.assets.state.joins import write_joining
+from tidemark.assets.state.joins import lying, write_joining
 from tidemark.assets.state.right_tables import write_right_rows
 from tidemark.resources import tables
+from tidemark.resources.delta.files import Piece, piece_of
+from tidemark.resources.delta.ordering import Places, files_for
 from tidemark.resources.delta.queries import pieces
+from tidemark.resources.delta.taking import Taken, taken
 from tidemark.resources.delta.versions import Filters
 from tidemark.resources.quality.checks import Counted, Expectation, Measured
 from tidemark.timeops import columns as c
-from tidemark.timeops.joins.rows import row_keys, shown
-from tidemark.timeops.materialize import computed
+from tidemark.timeops.instants import nulled
+from tidemark.timeops.joins.events import NOBODY, Answers
+from tidemark.timeops.joins.rows import Joined
 from tidemark.timeops.spec import JoinSpec
 from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ
 from tidemark.timeops.utc import Instant
-from tidemark.timeops.windows.results import newest_revisions
 
 ONE_LAST_ANSWER = Expectation(
     name="one_last_answer",
@@ -37,32 +44,120 @@ JOIN_CONSERVATION = Expectation(
     remedy="events were lost or doubled: do not use this batch; report the numbers, then `tidemark run` retries it",
     blocking=True,
 )
+_GROUP_ROWS = 1 << 17  # rows that are made at once
 OF_JOINS = (ONE_LAST_ANSWER, JOIN_CONSERVATION)
 
 
 def answer_join(batch: Batch, join: JoinSpec) -> int:
     """Write the answers of a join in a batch, then what it needs after it; return how many rows were written."""
-    write = _write_revisions if join.revises else _write_answers
-    rows = write(batch, join) if batch.after.clock_us is not None else 0
+    rows = _write_rows(batch, join) if batch.after.clock_us is not None else 0
     write_joining(batch, join)
     if join.has_table:
         write_right_rows(batch, join)
     return rows
 
 
-def _write_answers(batch: Batch, join: JoinSpec) -> int:
-    return batch.append(tables.join_table(join.name), shown(batch.outcome.answers(join)), grows=True).rows
+def _write_rows(batch: Batch, join: JoinSpec) -> int:
+    """Write the rows of a join in a batch; the last revisions, in the place of the rows that they revise."""
+    joined, table = batch.outcome.joined(join), tables.join_table(join.name)
+    newest = joined.answered.newest if join.revises else joined.answered
+    timed = newest.timed
+    newest = newest.of(np.lexsort((joined.events.seq[timed], joined.events.us[timed])))
+    used = np.zeros(len(joined.events), bool)
+    for side in (newest.left, newest.right):
+        used[side[side != NOBODY]] = True
+    order = np.flatnonzero(used)
+    order = order[np.argsort(joined.events.us[order], kind="stable")]
+    number = np.full(len(used) + 1, NOBODY)  # the last number of a partner that is not there
+    number[order] = np.arange(len(order))
+    prefix, columns = joined.columns.right_prefix, joined.columns
+    of_table = batch.workspace.lake.dataset(table, batch.workspace.lake.version(table)).schema
+    shown_as = {name: name for name in columns.left} | {prefix + name: name_here for name, name_here in columns.right}
+    schema = pa.schema([of_table.field(name_here).with_name(name) for name, name_here in shown_as.items()])
+    with (
+        lying(batch, join, schema.names) as rows,
+        taken(rows.parts, rows.places(joined.events, order), schema) as events,
+    ):
+        written = _Written(batch, joined, newest, number, events)
+        if join.revises:
+            return _revise(batch, table, written)
+        return batch.append_pieces(table, written.pieces).rows
 
 
-def _write_revisions(batch: Batch, join: JoinSpec) -> int:
-    """Write a batch's last answers in the place of the ones that they revise."""
-    last = computed(newest_revisions(batch.outcome.answers(join), row_keys(join)))
-    if last.isEmpty():
+_NOT_FINAL: Filters = [("_is_final", "=", False)]
+
+
+def _revise(batch: Batch, table: str, written: "_Written") -> int:
+    """Write rows in the place of the ones that they revise, see `BatchWriter.revise`."""
+    count = len(written.rows.left)
+    if not count:
         return 0
-    keys = join.key_columns
-    revised = last.selectExpr(*[f"{key} AS {name}" for key, name in zip(row_keys(join), keys, strict=True)])
-    batch.revise(tables.join_table(join.name), shown(last), revised, keys, [("_is_final", "=", False)])
-    return last.count()
+    lake, seqs = batch.workspace.lake, written.joined.events.seq
+    version = batch.workspace.base_of(table)
+    old = pieces(lake, table, version, lake.dataset(table, version).schema.names, _NOT_FINAL)
+    revised = [pa.array(seqs[events]) for events in written.rows.revised]
+    unchanged = [_unless_revised(rows, *revised) for rows in old]
+    old_pieces = [piece_of(pa.Table.from_batches([rows])) for rows in unchanged if rows.num_rows]
+    batch.replace_pieces(table, [*written.pieces, *old_pieces], where=_NOT_FINAL)
+    return count
+
+
+def _unless_revised(rows: pa.RecordBatch, lefts: pa.Array, rights: pa.Array) -> pa.RecordBatch:
+    """Return the rows that are not of some events."""
+    of_left, of_right = pc.is_in(rows[LEFT_SEQ], value_set=lefts), pc.is_in(rows[RIGHT_SEQ], value_set=rights)
+    return rows.filter(pc.invert(pc.or_(of_left, of_right)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Written:
+    """The rows of a join, made piece by piece: what was found, with the payload of both events.
+
+    Attributes:
+        batch: The batch.
+        joined: The join in it.
+        rows: The rows, in the order in which they are written.
+        number: The number of each event in `taken`; the last one of a partner that is not there.
+        taken: The payload.
+    """
+
+    batch: Batch
+    joined: Joined
+    rows: Answers
+    number: Places
+    taken: Taken
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """The rows, as files of about one size; none without rows."""
+        count = len(self.rows.left)
+        files = files_for(count)
+        ends = pairwise(count * number // files for number in range(files + 1))
+        return [partial(self._piece, range(first, end)) for first, end in ends if first < end]
+
+    def _piece(self, span: range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        for first in range(span.start, span.stop, _GROUP_ROWS):
+            yield from piece_of(self._group(slice(first, min(first + _GROUP_ROWS, span.stop))))(schema)
+
+    def _group(self, some: slice) -> pa.Table:
+        events, columns = self.joined.events, self.joined.columns
+        left, right = self.rows.left[some], self.rows.right[some]
+        of_right = [columns.right_prefix + name for name, _ in columns.right]
+        rows = self.taken.take(self.number[left], columns.left)
+        partners = self.taken.take(self.number[right], of_right).rename_columns([name for _, name in columns.right])
+        no_right = np.full(len(right), self.joined.join.has_table) | (right == NOBODY)
+        values = {
+            **dict(zip(partners.column_names, partners.columns, strict=True)),
+            c.TIMESTAMP: pa.array(events.us[np.where(left == NOBODY, right, left)]),
+            LEFT_SEQ: pa.array(events.seq[left], mask=left == NOBODY),
+            RIGHT_SEQ: pa.array(events.seq[right], mask=no_right),
+            c.WATERMARK: nulled(self.rows.watermark[some]),
+            "_revision": pa.array(self.rows.revision[some]),
+            "_is_final": pa.array(self.rows.is_final[some]),
+            c.BATCH: pa.repeat(pa.scalar(self.batch.plan.batch_id, pa.int64()), len(left)),
+        }
+        for name, column in values.items():
+            rows = rows.append_column(name, column)
+        return rows
 
 
 def count_join(batch: Batch, join: JoinSpec) -> list[Counted]:

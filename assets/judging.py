@@ -16,7 +16,7 @@ from tidemark.assets.log_control import waits_before
 from tidemark.assets.planning import segment_of
 from tidemark.assets.replay import clocks_after, segment_at, waits_in_segment
 from tidemark.assets.state.dedup import known_first_times, spans_of
-from tidemark.assets.state.joins import needed_by_joins
+from tidemark.assets.state.joins import needed_by_joins, stored_by_joins
 from tidemark.assets.state.timelines import timelines_before
 from tidemark.assets.state.windows import flushed_before, needed_by, seen_by_windows
 from tidemark.assets.waiting_input import waiting_input
@@ -56,6 +56,7 @@ def judge(batch: Batch) -> Judged:
         seen_groups=seen_by_windows(workspace),
         flushed_windows=flushed_before(batch),
         joins=needed_by_joins(workspace),
+        stored_joins=stored_by_joins(workspace),
     )
     if batch.let_in is not None:
         full_state = full_state.with_events(batch.let_in, workspace.spec.windows, workspace.spec.joins)

@@ -33,7 +33,7 @@ from tidemark.timeops.expressions.column_types import converted, type_of_json
 from tidemark.timeops.expressions.refusals import first_sentence
 from tidemark.timeops.expressions.text_values import EXACT, value_sql
 from tidemark.timeops.expressions.tokens import WORKING, quoted
-from tidemark.timeops.joins.interval import HAS_PARTNER
+from tidemark.timeops.joins.gathering import HAS_PARTNER
 from tidemark.timeops.joins.rows import answers, shown
 from tidemark.timeops.joins.rows import as_events as rows_as_events
 from tidemark.timeops.joins.tables import VALID_FROM, right_events
@@ -467,12 +467,12 @@ def _result_schemas(workspace: Workspace, adjusted: Adjusted) -> dict[str, Struc
     events: dict[str | None, Adjusted] = {None: adjusted}
     for join in spec.joins:
         columns_of_join = spec.join_columns[join.name]
-        segment_of_join = WindowSegment(adjusted)
+        table = None
         if join.has_table:
             nothing = StructType([*columns_of_table(join), StructField(VALID_FROM, TimestampType())])
-            rows_of_table = right_events(empty_frame(workspace.spark, nothing), join, spec.time.over)
-            segment_of_join = WindowSegment(adjusted, earlier=rows_of_table)
-        answered = empty_frame(workspace.spark, answers(segment_of_join, join, columns_of_join).schema)
+            table = right_events(empty_frame(workspace.spark, nothing), join, spec.time.over)
+        answered = answers(adjusted, join, columns_of_join, table)
+        answered = empty_frame(workspace.spark, answered.schema)
         schemas[tables.join_table(join.name)] = shown(answered).schema.add(_BATCH_FIELD)
         events[join.name] = with_results(adjusted, rows_as_events(answered, columns_of_join))
     for window in (*spec.event_windows, *spec.chained_windows):

@@ -18,15 +18,6 @@ from tidemark.timeops.events.adjustment import KEPT, MOVED, Adjusted
 from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, MOVED_BY, SOURCE_PLACE, WHY
 from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.instants import NONE, Array
-from tidemark.timeops.joins.sides import (
-    FATES,
-    IS_ANSWERED,
-    IS_FRESH_LEFT,
-    IS_FRESH_RIGHT,
-    IS_LATE_LEFT,
-    IS_LATE_RIGHT,
-    IS_PASSED_RIGHT,
-)
 from tidemark.timeops.reasons import OF_WINDOWS, REASONS, Reason
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.watermark.fold import Items
@@ -251,7 +242,7 @@ def counts_by_window(outcome: Outcome, accepted: int, admitted: int = 0) -> dict
 
 
 def counts_by_join(outcome: Outcome, let_in: DataFrame | None) -> dict[str, int]:
-    """Count what became of the accepted events of a segment in each join: one job of Spark for each.
+    """Count what became of the accepted events of a segment in each join.
 
     Args:
         outcome: The segment.
@@ -266,19 +257,18 @@ def counts_by_join(outcome: Outcome, let_in: DataFrame | None) -> dict[str, int]
     """
     counts: dict[str, int] = {}
     for join in outcome.joins:
-        [row] = outcome.fates_of(join).agg(*[F.expr(f"count_if({name}) AS {name}") for name in FATES]).collect()
-        left_closed = row[IS_LATE_LEFT]
+        left, right = outcome.fates_of(join)
         counts |= {
-            f"{join.name}.left": row[IS_FRESH_LEFT] + _count_of(join.left.source, let_in),
-            f"{join.name}.answered": row[IS_ANSWERED],
-            f"{join.name}.left_closed": left_closed,
-            f"{join.name}.{Reason.JOIN_CLOSED}": left_closed + row[IS_LATE_RIGHT],
+            f"{join.name}.left": left.fresh + _count_of(join.left.source, let_in),
+            f"{join.name}.answered": left.passed,
+            f"{join.name}.left_closed": left.late,
+            f"{join.name}.{Reason.JOIN_CLOSED}": left.late + right.late,
         }
         if join.is_interval:
             counts |= {
-                f"{join.name}.right": row[IS_FRESH_RIGHT] + _count_of(join.right.name, let_in),
-                f"{join.name}.right_answered": row[IS_PASSED_RIGHT],
-                f"{join.name}.right_closed": row[IS_LATE_RIGHT],
+                f"{join.name}.right": right.fresh + _count_of(join.right.name, let_in),
+                f"{join.name}.right_answered": right.passed,
+                f"{join.name}.right_closed": right.late,
             }
     return counts
 

@@ -6,7 +6,7 @@ backfills, `tidemark test`, the library. Not here: the rules (events/, windows/)
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -25,10 +25,10 @@ from tidemark.timeops.events.adjustment import (
     time_adjustment,
 )
 from tidemark.timeops.events.duplicates import first_times
-from tidemark.timeops.joins import as_of, sides
 from tidemark.timeops.joins import rows as joined_rows
-from tidemark.timeops.joins.interval import Interval
-from tidemark.timeops.materialize import Execution, Materialize
+from tidemark.timeops.joins.events import Fates
+from tidemark.timeops.joins.rows import Joined
+from tidemark.timeops.materialize import Execution, Materialize, Stored
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import JoinSpec, TimeSpec, WindowSpec
 from tidemark.timeops.spec.window import input_of, inputs_first
@@ -63,7 +63,9 @@ class State:
         events: The events that a window still needs; of a window over another one the results that it needs.
         seen_groups: Of a window with `empty` the groups that it has seen, see windows/gap_filling.py.
         flushed_windows: The windows that a flush closed before the watermark had passed them, see windows/segment.py.
-        joins: The events that a join still needs, see joins/sides.py.
+        joins: The events that a join still needs, see joins/events.py.
+        stored_joins: Reads columns of the events of a join without Spark, see joins/gathering.py; lacks a join whose
+            events Spark reads.
     """
 
     timelines: pa.Table = field(default_factory=STATE.empty_table)
@@ -73,6 +75,7 @@ class State:
     seen_groups: Mapping[str, DataFrame] = field(default_factory=dict)
     flushed_windows: Mapping[str, DataFrame] = field(default_factory=dict)
     joins: Mapping[str, DataFrame] = field(default_factory=dict)
+    stored_joins: Mapping[str, Stored] = field(default_factory=dict)
 
     def with_events(
         self,
@@ -102,7 +105,10 @@ class State:
                 fresh, seen = seen_groups(of_window, window), groups.get(window.name)
                 groups[window.name] = fresh if seen is None else once(seen.unionByName(fresh), window)
         by_join = {join.name: with_more(self.joins.get(join.name)) for join in joins}
-        return replace(self, events=by_window, seen_groups=groups, joins={**self.joins, **by_join})
+        stored_joins = {name: read for name, read in self.stored_joins.items() if name not in by_join}
+        return replace(
+            self, events=by_window, seen_groups=groups, joins={**self.joins, **by_join}, stored_joins=stored_joins
+        )
 
     def with_timelines_of(self, events: DataFrame, time: TimeSpec) -> "State":
         """Return the state with the timelines of events that are let in, where the clock moves silent timelines.
@@ -176,7 +182,7 @@ class Outcome:
     _results: dict[tuple[str, Span | None], DataFrame] = field(default_factory=dict, repr=False, compare=False)
     _answers: dict[str, DataFrame] = field(default_factory=dict, repr=False, compare=False)
     _placed: dict[str, Placed | None] = field(default_factory=dict, repr=False, compare=False)
-    _intervals: dict[str, Interval] = field(default_factory=dict, repr=False, compare=False)
+    _joined: dict[str, Joined] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def timelines(self) -> pa.Table:
@@ -289,54 +295,26 @@ class Outcome:
         """The joins of the spec."""
         return self.judged.rules.joins
 
-    def _sides(self, join: JoinSpec) -> WindowSegment:
-        """Return the segment as a join sees it."""
-        earlier = self.before.joins.get(join.name)
-        return WindowSegment(self.judged, earlier=earlier, flushed=self.flushed, execution=self.execution)
-
-    def _sides_with_table(self, join: JoinSpec) -> WindowSegment:
-        """Return the same; if the right side is a table, its rows are events that came earlier."""
-        sides_of_log = self._sides(join)
-        if not join.has_table:
-            return sides_of_log
-        earlier, rows_of_table = sides_of_log.earlier, self.tables[join.name]
-        if earlier is not None:
-            rows_of_table = earlier.unionByName(rows_of_table, allowMissingColumns=True)
-        return replace(sides_of_log, earlier=rows_of_table)
-
-    def _interval(self, join: JoinSpec) -> Interval:
-        """Return an interval join in the segment; its pairs are computed once and shared."""
-        if join.name not in self._intervals:
-            columns = self.judged.rules.join_columns[join.name]
-            self._intervals[join.name] = Interval(self._sides(join), join, columns)
-        return self._intervals[join.name]
+    def joined(self, join: JoinSpec) -> Joined:
+        """Return a join in the segment; what it finds is computed once and shared."""
+        if join.name not in self._joined:
+            columns, stored = self.judged.rules.join_columns[join.name], self.before.stored_joins.get(join.name)
+            table = self.tables[join.name] if join.has_table else None
+            earlier = partial(self.before.joins.get, join.name)
+            self._joined[join.name] = Joined(self.judged, join, columns, earlier, self.flushed, stored, table)
+        return self._joined[join.name]
 
     def answers(self, join: JoinSpec) -> DataFrame:
-        """Return the rows of a join in the segment, `rows.answers`, computed once where windows go over them."""
+        """Return the rows of a join in the segment, `Joined.answers`, computed once where windows go over them."""
         if join.name not in self._answers:
-            if join.is_interval:
-                answers = self._interval(join).answers()
-            else:
-                columns = self.judged.rules.join_columns[join.name]
-                answers = as_of.answers(self._sides_with_table(join), join, columns)
+            answers = self.joined(join).answers()
             is_input = any(reader.input == join.name for reader in self.windows)
             self._answers[join.name] = self.execution.materialize(answers) if is_input else answers
         return self._answers[join.name]
 
-    def fates_of(self, join: JoinSpec) -> DataFrame:
-        """Return the events of a join by what becomes of them in the segment, `sides.fates`."""
-        if join.is_interval:
-            return self._interval(join).fates()
-        segment = self._sides(join)
-        return sides.fates(sides.with_side(segment.fresh_and_known, join), segment, join)
-
-    def late_for_join(self, join: JoinSpec) -> DataFrame:
-        """Return the accepted events that came when a join could no longer take them, `sides.late_events`."""
-        return sides.late_events(self.judged.accepted, join, clock_moves=self.judged.rules.clock_moves)
-
-    def needed_by_join(self, join: JoinSpec) -> DataFrame:
-        """Return the events that a join still needs after the segment, `sides.still_needed` or `Interval.needed`."""
-        return self._interval(join).needed() if join.is_interval else sides.still_needed(self._sides(join), join)
+    def fates_of(self, join: JoinSpec) -> tuple[Fates, Fates]:
+        """Count the events of both sides of a join by what becomes of them in the segment."""
+        return self.joined(join).fates()
 
     def unfit_results(self) -> list[DataFrame]:
         """Return the dead letters of results that a window over them cannot add up."""
@@ -357,7 +335,7 @@ class Outcome:
             unfit = unfit_letters(self.judged.all_accepted, payload, window)
             frames += [] if unfit is None else [unfit]
         if self.time.out_of_order == "keep" and not of_windows_alone:  # else no accepted event comes late
-            frames += [join_letters(self.late_for_join(join), payload, join) for join in self.joins]
+            frames += [join_letters(self.joined(join).late(), payload, join) for join in self.joins]
         return reduce(DataFrame.unionByName, [*frames, *self.unfit_results()])
 
     def needed_after(self, windows: Sequence[WindowSpec], earlier: DataFrame | None) -> DataFrame:
@@ -424,7 +402,7 @@ class Outcome:
             events=events,
             seen_groups={window.name: self.seen_after(window) for window in windows if window.empty},
             flushed_windows={name: frame for name, frame in flushed_windows.items() if frame is not None},
-            joins={join.name: self.needed_by_join(join) for join in joins},
+            joins={join.name: self.joined(join).needed() for join in joins},
         )
 
 

@@ -48,6 +48,8 @@ def as_flat(frame: DataFrame, name: str) -> str:
     """Return SQL of a column, a nested one as text: values are equal for Arrow where a group takes them for one."""
     kind = frame.schema[name].dataType
     value = without_minus_zero(quoted(name), kind)
+    if kind.typeName() in ("float", "double"):  # Arrow takes two NaN of different bits for two values
+        value = f"IF(isnan({value}), CAST('NaN' AS {kind.typeName()}), {value})"
     is_nested = kind.typeName() in ("array", "struct", "map", "variant")
     return as_json(f"{value} AS {quoted(name)}") if is_nested else value
 

@@ -63,7 +63,7 @@ class Reason(StrEnum):
         *("window_closed", Stage.WINDOW, True),
         "all windows of the event had closed; the event itself was accepted",
     )
-    # `came_too_late` in timeops/joins/sides.py
+    # `came_too_late` in timeops/joins/events.py
     JOIN_CLOSED = (
         *("join_closed", Stage.JOIN, True),
         "all answers of the join that the event could change were final; the event itself was accepted",

@@ -13,6 +13,7 @@ A batch adds rows and takes rows back; it does not rewrite what stays:
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -43,7 +44,7 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.engine import EARLIER, sharing
 from tidemark.timeops.expressions.tokens import quoted
-from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.spec import JoinSpec, WindowSpec
 from tidemark.timeops.utc import Instant
 from tidemark.timeops.windows.gap_filling import changed_groups, once, seen_groups
 from tidemark.timeops.windows.kinds import kind_of, needed_for_certain_from
@@ -51,21 +52,24 @@ from tidemark.timeops.windows.kinds import kind_of, needed_for_certain_from
 _FEW_CHANGES = 1_000  # how many rows that do not count a table may always have
 
 
-@dataclass(frozen=True)
-class ByWindow(Mapping[str, DataFrame]):
-    """Frames by window, each read when it is asked for; a window without stored rows is not among them."""
+Named = TypeVar("Named", WindowSpec, JoinSpec)
 
-    windows: tuple[WindowSpec, ...]
-    load: Callable[[WindowSpec], DataFrame | None]
+
+@dataclass(frozen=True)
+class ByName(Mapping[str, DataFrame], Generic[Named]):
+    """Frames by window, or by join, each read when it is asked for; one without stored rows is not among them."""
+
+    specs: tuple[Named, ...]
+    load: Callable[[Named], DataFrame | None]
 
     def __getitem__(self, name: str) -> DataFrame:
-        frame = next((self.load(window) for window in self.windows if window.name == name), None)
+        frame = next((self.load(spec) for spec in self.specs if spec.name == name), None)
         if frame is None:
             raise KeyError(name)
         return frame
 
     def __iter__(self) -> Iterator[str]:
-        return (window.name for window in self.windows if self.load(window) is not None)
+        return (spec.name for spec in self.specs if self.load(spec) is not None)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -86,12 +90,12 @@ def needed_by(batch: Batch, after: Position) -> Mapping[str, DataFrame]:
             only = [*only, *_from_open_windows(workspace, batch.before, window)]
         return needed_rows(workspace, tables.needed_table(window), only=only)
 
-    return ByWindow(workspace.spec.windows, load)
+    return ByName(workspace.spec.windows, load)
 
 
 def seen_by_windows(workspace: Workspace) -> Mapping[str, DataFrame]:
     """Return the groups that windows with `empty` had seen before the batch at work."""
-    return ByWindow(
+    return ByName(
         tuple(window for window in workspace.spec.windows if window.empty),
         lambda window: once(loaded_groups(workspace.read_base(tables.seen_groups_table(window.name))), window),
     )
@@ -112,7 +116,7 @@ def flushed_before(batch: Batch) -> Mapping[str, DataFrame]:
             return None
         return loaded_groups(workspace.read_base(table))
 
-    return ByWindow(workspace.spec.windows, load)
+    return ByName(workspace.spec.windows, load)
 
 
 def write_window_state(batch: Batch) -> None:

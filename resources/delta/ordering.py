@@ -67,7 +67,7 @@ def in_order(parts: Sequence[Rows], order: Places, by_rank: ByRank) -> list[Piec
     starts = list(accumulate((part.count for part in parts), initial=0))
     ranks: Ranks = np.full(starts[-1], -1, np.int32 if count < 1 << 31 else np.int64)
     ranks[order] = np.arange(count)
-    files = max(1, min(pa.cpu_count(), count // _LEAST_ROWS), ceil(count / FILE_ROWS))
+    files = files_for(count)
     cut = _cut(ranks, starts, count, files)
     while files > 1 and sum(len(span) for file in cut for span in file.spans) > _MOST_READ * starts[-1]:
         files //= 2
@@ -75,6 +75,12 @@ def in_order(parts: Sequence[Rows], order: Places, by_rank: ByRank) -> list[Piec
     group = max(1, min(_GROUP_ROWS, _GROUP_BYTES // max([1, *(part.row_bytes for part in parts)])))
     ordered = _Ordered(parts, starts, ranks, by_rank, group, _WAITING_BYTES // min(files, pa.cpu_count()))
     return [partial(ordered.rows, file) for file in cut]
+
+
+def files_for(rows: int) -> int:
+    """Return how many files of about one size some rows are written to, by several threads."""
+    cores = int(pa.cpu_count())
+    return max(1, min(cores, rows // _LEAST_ROWS), ceil(rows / FILE_ROWS))
 
 
 class _File(NamedTuple):

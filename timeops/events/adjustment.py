@@ -139,6 +139,8 @@ class Adjusted:
             from the state before the log, so they are not among `accepted`. What a rule refuses is in `refused`, too.
         admitted_seqs: The numbers that the segment has of records that an operator has let in.
         by_rules: Where there are any, what the rules accept, whatever an operator has let in; else None.
+        stored: Reads columns of its records without Spark, where the loop has all that the rules say of each of them,
+            see `stored_times`; else None.
     """
 
     accepted: DataFrame
@@ -153,6 +155,7 @@ class Adjusted:
     admitted: DataFrame | None = None
     admitted_seqs: Array = field(default_factory=no_numbers)
     by_rules: DataFrame | None = None
+    stored: Stored | None = None
 
     @property
     def refused(self) -> DataFrame:
@@ -229,10 +232,10 @@ def time_adjustment(
     is_kept = execution.keep is not None or bool(rules.time.deduplicate_by)
     if is_kept:
         records_alone = (execution.keep or execution.materialize)(records_alone)
-    count_columns = None
+    count_columns, is_plain = None, False
     if watermarks is None:
         if isinstance(place, LogPlace):
-            watermarks, count_columns = _watermarks_of_log(segment, records_alone, state, rules, place)
+            watermarks, count_columns, is_plain = _watermarks_of_log(segment, records_alone, state, rules, place)
         else:
             watermarks = _watermarks_of_logs(records_alone, state, rules, place)
     state_after = watermarks.state if watermarks.has_items else state
@@ -253,6 +256,7 @@ def time_adjustment(
         admitted=let_in,
         admitted_seqs=no_numbers() if admitted_seqs is None else admitted_seqs,
         by_rules=None if admitted_seqs is None else by_rules,
+        stored=segment.stored if is_plain else None,
     )
 
 
@@ -317,11 +321,12 @@ def _ends(before: pa.Table, after: pa.Table) -> Ends:
 
 def _watermarks_of_log(
     segment: Segment, judged: DataFrame, before: pa.Table, rules: TimeRules, place: LogPlace
-) -> tuple[Watermarks, dict[str, Array]]:
-    """Let the loop judge a segment of one log; return what counts ask of its records as well."""
+) -> tuple[Watermarks, dict[str, Array], bool]:
+    """Let the loop judge a segment of one log; return what counts ask of its records, and if no SQL was needed."""
     rows = None
     if segment.stored is not None:
         rows = stored_times(segment.items, rules, segment.stored, counts=segment.counts)
+    is_plain = rows is not None
     if rows is None:
         counted = _asked_by_counts(rules, has_marks=c.ARRIVED_AHEAD in judged.columns) if segment.counts else []
         rows = fetched(judged.selectExpr(*_narrow(rules, judged), *counted), place.seqs)
@@ -329,7 +334,7 @@ def _watermarks_of_log(
     count_columns = _copied(rows)
     narrow = rows.drop_columns(list(count_columns))
     del rows  # a good part of the memory of a run
-    return Watermarks((judge_log(narrow, before, rules, place),)), count_columns
+    return Watermarks((judge_log(narrow, before, rules, place),)), count_columns, is_plain
 
 
 def _watermarks_of_logs(judged: DataFrame, state: pa.Table, rules: TimeRules, place: LogPlaces) -> Watermarks:

@@ -1,190 +1,236 @@
 """As-of joins over a segment of the log: the answers that events of the left side get in it, and their revisions.
 
-Here: which event of the right side is the partner, and the moments at which it has an answer. Not here: the sides
-and what is needed of the past (sides.py), storage.
+Here: which event of the right side is the partner, and the moments at which it has an answer; arrays in, arrays out.
+Not here: the sides and what is needed of the past (events.py), the columns of rows (rows.py), storage.
 
 The partner of a left event is the nearest right event of its key in reach; of several at one instant the one that
 arrived last. It is a function of the right events that came while the left event was open, so it is the same wherever
 a log is cut. Right events that are on time are found in one pass over both sides in the order of time. The others,
-which there are under `keep` alone, are few: each is set against the left events in its reach.
+which there are under `keep` alone, are few: each left event is set against the late ones in its reach.
 
 An answer is due when the watermark has passed all events that it may come from. Until it is final, each right event
 that comes after that, and is a better partner, makes a revision.
 """
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from tidemark.timeops import columns as c
-from tidemark.timeops.events.adjustment import with_both_ends
-from tidemark.timeops.expressions.tokens import quoted
-from tidemark.timeops.joins.moments import CLOSE_W, CLOSES_NOW, DUE, DUE_NOW, DUE_W, EVENT, with_closing, with_moments
-from tidemark.timeops.joins.sides import IS_LATE, IS_LEFT, came_too_late, has_key, is_open, with_side
+import numpy as np
+
+from tidemark.timeops.instants import NONE, Array
+from tidemark.timeops.joins.events import NOBODY, Answers, Events, Flags, Places
+from tidemark.timeops.joins.moments import Moments, moments_of
+from tidemark.timeops.joins.order import in_reach, last_of_equal, passed
 from tidemark.timeops.spec import JoinSpec
-from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ, JoinColumns
-from tidemark.timeops.windows.membership import FRESH, RANK
+from tidemark.timeops.watermark.watermarks import Watermarks
 from tidemark.timeops.windows.revisions import FINAL, ON_TIME
-from tidemark.timeops.windows.segment import AFTER_SEQ, WindowSegment, watermarks_after
-
-_RIGHT = "__tm_right"
-"""STRUCT<seq, t, w, fresh, event> of a right event: its place in the log, its time, the watermark that it met if it
-was out of order, whether it came in the segment, and its columns."""
-_PARTNER, _LATE_PARTNER, _EARLIER, _LATER = "__tm_partner", "__tm_late_partner", "__tm_earlier", "__tm_later"
-_CELL = "__tm_cell"  # events of both sides that are in reach of each other meet in segments of one length
-
-# Of a moment of a left event.
-_COUNTS, _IS_NOW = "__tm_counts", "__tm_is_now"
-_REVISION = "__tm_revision"
 
 
-def answers(segment: WindowSegment, join: JoinSpec, columns: JoinColumns) -> DataFrame:
-    """Return the answers of a join in a segment of the log.
+def answers(events: Events, join: JoinSpec, watermarks: Watermarks, *, flushed: bool) -> Answers:
+    """Return the answers of a join in a segment of the log; with `how: inner` only the ones with a partner.
 
     Args:
-        segment: The segment; its earlier events are the ones that the join needs, as they came.
+        events: The events of both sides.
         join: The join.
-        columns: Its payload columns.
-
-    Returns:
-        One row per answer: `columns`, `_timestamp` of the left event, `_left_seq`, `_right_seq` (null without a
-        partner), `_watermark` (just after the item at which it was made; null where a flush made it), `_revision`
-        INT, `_is_final`, `_timeline`. With `how: inner` answers without a partner are left out.
+        watermarks: How the watermarks rose in the segment.
+        flushed: The segment ends with a flush, which answers all left events.
     """
-    keeps = segment.adjusted.rules.time.out_of_order == "keep"
-    rows = _open_rows(segment, join, columns)
-    if keeps:
-        rows = segment.execution.materialize(rows)
-    lefts = _with_partner(rows, join).where(IS_LEFT)
+    came_in_time = ~events.came_too_late(join)
+    due_us = events.us + (join.looks_ahead_us if join.revises else join.closes_after_us)
+    is_due = flushed | (due_us < events.end_us[events.timeline])
+    lefts = np.flatnonzero(events.is_left & came_in_time & events.was_open(join) & is_due)
+    rights = np.flatnonzero(~events.is_left & came_in_time & (events.key != NOBODY))
+    is_late = events.is_late[rights]
+    partners = _on_time(events, lefts, rights[~is_late], join)
+    late = _Late(events, join, rights[is_late])
     if join.revises:
-        answered = _in_revisions(segment.execution.materialize(lefts), rows, segment, join)
+        parts = late.with_lefts(lefts, partners)
+        arrays = [vars(_revised(late, part, watermarks, flushed=flushed)).values() for part in parts]
+        made = Answers(*map(np.concatenate, zip(*arrays, strict=True)))
     else:
-        pairs = _late_pairs(lefts, rows, join) if keeps else None
-        answered = _once(lefts if pairs is None else _with_better(lefts, pairs), segment, join)
-    return _shaped(answered if join.how == "left" else answered.where(f"{_PARTNER} IS NOT NULL"), columns)
+        for part in late.with_lefts(lefts, partners) if len(late.rights) else ():
+            partners[part.span] = late.better(part.lefts, part.partners, late.best(part))
+        closed = watermarks.reaching(events.names_of(lefts), events.us[lefts] + join.closes_after_us + 1).watermark
+        made = Answers(lefts, partners, closed, np.zeros(len(lefts), np.int32), np.ones(len(lefts), bool))
+    return made if join.keeps_left else made.of(made.right != NOBODY)
 
 
-def _open_rows(segment: WindowSegment, join: JoinSpec, columns: JoinColumns) -> DataFrame:
-    """Return the left events that an answer may be due to, and the right events that may be partners."""
-    events = with_both_ends(with_side(segment.fresh_and_known, join), segment.adjusted)
-    passed_us = join.looks_ahead_us if join.revises else join.closes_after_us
-    is_due = "true" if segment.flushed else f"coalesce({c.shifted(c.T_FINAL, passed_us)} < {c.W_END}, false)"
-    right = ", ".join(f"{quoted(columns.right_prefix + name)} AS {quoted(shown)}" for name, shown in columns.right)
-    event = f"struct({c.SEQ} AS seq, {c.T_FINAL} AS t, {c.W_BEFORE} AS w, {FRESH} AS fresh, struct({right}) AS event)"
-    open_events = events.where(
-        f"NOT {came_too_late(join)} AND IF({IS_LEFT}, {is_due} AND {is_open(join)}, {has_key(join)})"
-    ).withColumn(_RIGHT, F.expr(f"IF({IS_LEFT}, NULL, {event})"))
-    payload = dict.fromkeys([*columns.shared, *columns.left, *join.on])
-    working = (c.TIMELINE, c.SEQ, c.T_FINAL, c.W_BEFORE, c.W_START, c.W_END, FRESH, IS_LEFT, _RIGHT)
-    return open_events.selectExpr(*map(quoted, payload), *working)
+def _on_time(events: Events, lefts: Places, rights: Places, join: JoinSpec) -> Places:
+    """Return the partner of each left event among right events that were on time."""
+    rights = rights[np.lexsort((events.seq[rights], events.us[rights], events.key[rights]))]
+    keys, us = events.key[rights], events.us[rights]
+    of_left = events.key[lefts], events.us[lefts]
+
+    def in_reach(places: Places) -> Places:
+        """Return the right events at some places, NOBODY where one is of another key or too far away."""
+        is_near = (places >= 0) & (places < len(rights))
+        is_near[is_near] = keys[places[is_near]] == of_left[0][is_near]
+        is_near[is_near] = np.abs(us[places[is_near]] - of_left[1][is_near]) <= join.within_us
+        partners = np.full(len(lefts), NOBODY)
+        partners[is_near] = rights[places[is_near]]
+        return partners
+
+    def backward() -> Places:
+        return in_reach(passed(keys, us, *of_left, and_equal=True) - 1)
+
+    def forward() -> Places:
+        first = passed(keys, us, *of_left, and_equal=False)
+        return in_reach(np.append(last_of_equal(keys, us), len(rights))[first])
+
+    if join.direction == "nearest":
+        return _Late(events, join, rights[:0]).better(lefts, backward(), forward())
+    return backward() if join.direction == "backward" else forward()
 
 
-def _with_partner(rows: DataFrame, join: JoinSpec) -> DataFrame:
-    """Add to left events the partner among the right events that were on time."""
-    keys, candidate = ", ".join([c.TIMELINE, *map(quoted, join.on)]), f"IF({IS_LATE}, NULL, {_RIGHT})"
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Left events that are set against late right ones together.
 
-    def with_last(events: DataFrame, order: str, into: str) -> DataFrame:
-        so_far = f"ORDER BY {order}, {IS_LEFT}, {c.SEQ} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
-        with_nearest = events.withColumn(into, F.expr(f"last({candidate}, true) OVER (PARTITION BY {keys} {so_far})"))
-        is_near = f"abs({c.T_FINAL} - {into}.t) <= {join.within_us}L"
-        return with_nearest.withColumn(into, F.expr(f"IF({is_near}, {into}, NULL)"))
+    Attributes:
+        span: Which of all left events they are.
+        lefts: The left events.
+        partners: The partner of each among events that were on time.
+        of_left: The left events of pairs, by their place in the part.
+        right: The late right events of these; they came while the left ones were open.
+    """
 
-    if join.direction == "backward":
-        return with_last(rows, c.T_FINAL, _PARTNER)
-    if join.direction == "forward":
-        return with_last(rows, f"{c.T_FINAL} DESC", _PARTNER)
-    both = with_last(with_last(rows, c.T_FINAL, _EARLIER), f"{c.T_FINAL} DESC", _LATER)
-    return both.withColumn(_PARTNER, F.expr(_better(_EARLIER, _LATER))).drop(_EARLIER, _LATER)
-
-
-def _goodness(right: str) -> str:
-    """Return SQL that orders right events as partners of the left event of the row: the best is the largest."""
-    return f"struct(-abs({right}.t - {c.T_FINAL}) AS near, {right}.t <= {c.T_FINAL} AS before, {right}.seq AS seq)"
+    span: slice
+    lefts: Places
+    partners: Places
+    of_left: Places
+    right: Places
 
 
-def _better(first: str, second: str) -> str:
-    """Return SQL of the better partner of two; one that is null is none."""
-    return (
-        f"CASE WHEN {first} IS NULL THEN {second} WHEN {second} IS NULL THEN {first} "
-        f"WHEN {_goodness(first)} >= {_goodness(second)} THEN {first} ELSE {second} END"
-    )
+class _Late:
+    """The right events that came late, by key and time, and how good each is as a partner."""
+
+    def __init__(self, events: Events, join: JoinSpec, rights: Places) -> None:
+        self.events, self.join = events, join
+        self.rights = rights[np.lexsort((events.us[rights], events.key[rights]))]
+
+    def with_lefts(self, lefts: Places, partners: Places) -> Iterator[_Part]:
+        """Yield left events, some at a time, with the late ones in reach."""
+        events = self.events
+        for span, of_left, right in in_reach(events, self.join, lefts, self.rights):
+            some = lefts[span]
+            closes_us = events.us[some[of_left]] + self.join.closes_after_us
+            is_in_time = events.met_us[right] <= closes_us
+            yield _Part(span, some, partners[span], of_left[is_in_time], right[is_in_time])
+
+    def best(self, part: _Part) -> Places:
+        """Return the best late partner of each left event of a part; NOBODY where it has none."""
+        return self.best_of(part, part.of_left, part.right)
+
+    def best_of(self, part: _Part, of_left: Places, right: Places) -> Places:
+        """Return the best of the partners that left events of a part have, by their place in it."""
+        order = self._by_goodness(part.lefts[of_left], right)
+        best = np.full(len(part.lefts), NOBODY)
+        best[of_left[order]] = right[order]  # of several the last stays
+        return best
+
+    def _by_goodness(self, left: Places, right: Places) -> Places:
+        """Return the order of pairs from the worst partner to the best: the nearest, the one before, the last."""
+        events = self.events
+        apart_us = events.us[right] - events.us[left]
+        return np.lexsort((events.seq[right], apart_us <= 0, -np.abs(apart_us)))
+
+    def goodness(self, left: Places, right: Places) -> Array:
+        """Return numbers from 1 up that order partners, the best with the largest; 0 without a partner."""
+        pairs = np.flatnonzero(right != NOBODY)
+        numbers = np.zeros(len(right), np.int64)
+        numbers[pairs[self._by_goodness(left[pairs], right[pairs])]] = np.arange(1, len(pairs) + 1)
+        return numbers
+
+    def better(self, left: Places, first: Places, other: Places) -> Places:
+        """Return the better of two partners of each left event; NOBODY where neither is there."""
+        events = self.events
+        first_us, other_us = (events.us[right] - events.us[left] for right in (first, other))
+        is_nearer = np.abs(other_us) < np.abs(first_us)
+        as_near = np.abs(other_us) == np.abs(first_us)
+        is_at_same = as_near & (other_us == first_us) & (events.seq[other] > events.seq[first])
+        is_better = is_nearer | (as_near & (other_us < first_us)) | is_at_same
+        takes_other = (other != NOBODY) & ((first == NOBODY) | is_better)
+        return np.where(takes_other, other, first)
 
 
-def _late_pairs(lefts: DataFrame, rows: DataFrame, join: JoinSpec) -> DataFrame:
-    """Return left events with each right event in reach that was out of order and came while they were open."""
-    width_us = max(join.within_us, 1)
-    first, last = (c.shifted(c.T_FINAL, by_us) for by_us in (-join.looks_ahead_us, join.looks_back_us))
-    cells = f"explode(sequence({c.floor_to(first, width_us)}, {c.floor_to(last, width_us)}, {width_us}L)) AS {_CELL}"
-    right_keys = [f"{quoted(name)} AS `__tm_on_{place}`" for place, name in enumerate(join.on)]
-    late = rows.where(f"NOT {IS_LEFT} AND {IS_LATE}")
-    late = late.selectExpr(f"{c.TIMELINE} AS __tm_of", f"{_RIGHT} AS __tm_late", *right_keys, cells)
-    with_cell = lefts.drop(_RIGHT).withColumn(_CELL, F.expr(c.floor_to(c.T_FINAL, width_us)))
-    same = [f"{c.TIMELINE} = __tm_of", *[f"{quoted(name)} = `__tm_on_{place}`" for place, name in enumerate(join.on)]]
-    distance = f"({c.T_FINAL} - __tm_late.t)"
-    reach = f"{distance} BETWEEN {-join.looks_ahead_us}L AND {join.looks_back_us}L"
-    came = f"__tm_late.w <= {c.shifted(c.T_FINAL, join.closes_after_us)}"
-    met = with_cell.alias("l").join(
-        late.alias("r"), F.expr(" AND ".join([f"l.{_CELL} = r.{_CELL}", *same, reach, came]))
-    )
-    return met.selectExpr(
-        *[f"l.{quoted(name)}" for name in lefts.columns if name != _RIGHT], f"__tm_late AS {_RIGHT}"
-    )
+@dataclass(frozen=True, eq=False)
+class _Steps:
+    """Steps of left events of a part, in any order: an answer is due, a late event comes, it is final.
+
+    Attributes:
+        left: The left event, by its place in the part.
+        rank: ON_TIME, the place in the log of the late event, or FINAL.
+        right: The partner that comes with it; NOBODY for none.
+        is_answer: Whether it makes an answer, whatever the partner. A late event makes one if it is the best so far.
+        is_now: Whether it is in the segment.
+        watermark: Just after it.
+    """
+
+    left: Places
+    rank: Array
+    right: Places
+    is_answer: Flags
+    is_now: Flags
+    watermark: Array
+
+    @staticmethod
+    def joined(several: Sequence["_Steps"]) -> "_Steps":
+        """Return several, one after the other."""
+        arrays = zip(*(vars(steps).values() for steps in several), strict=True)
+        return _Steps(*map(np.concatenate, arrays))
 
 
-def _with_better(lefts: DataFrame, pairs: DataFrame) -> DataFrame:
-    """Return left events with the best of their partner and the ones of some pairs."""
-    best = pairs.groupBy(*EVENT).agg(F.expr(f"max_by({_RIGHT}, {_goodness(_RIGHT)}) AS {_LATE_PARTNER}"))
-    both = lefts.join(best, [*EVENT], "left")
-    return both.withColumn(_PARTNER, F.expr(_better(_PARTNER, _LATE_PARTNER))).drop(_LATE_PARTNER)
-
-
-def _once(lefts: DataFrame, segment: WindowSegment, join: JoinSpec) -> DataFrame:
-    """Return the only answer of each left event that closes in the segment."""
-    return with_closing(lefts, segment, join).withColumn(_REVISION, F.lit(0))
-
-
-def _in_revisions(lefts: DataFrame, rows: DataFrame, segment: WindowSegment, join: JoinSpec) -> DataFrame:
+def _revised(late: _Late, part: _Part, watermarks: Watermarks, *, flushed: bool) -> Answers:
     """Return the answers of left events at the moments of the segment at which they have one."""
-    dated = with_moments(lefts.drop(_RIGHT), segment, join)
-    due = f"({_RIGHT}.w <= {c.shifted(c.T_FINAL, join.looks_ahead_us)} OR {_RIGHT}.seq < {c.SEQ})"
-    pairs = segment.execution.materialize(
-        _late_pairs(dated.drop(_PARTNER), rows, join).withColumn(_COUNTS, F.expr(f"NOT {due}"))
+    events, join = late.events, late.join
+    moments = moments_of(events, part.lefts, join, watermarks, flushed=flushed)
+    of_left, right = part.of_left, part.right
+    came_before = events.seq[right] < events.seq[part.lefts[of_left]]
+    revises = ~came_before & (events.met_us[right] > events.us[part.lefts[of_left]] + join.looks_ahead_us)
+    first = late.best_of(part, of_left[~revises], right[~revises])
+    first = late.better(part.lefts, part.partners, first)
+    coming = _coming(events, of_left[revises], right[revises], watermarks)
+    steps = _Steps.joined([_due(moments, first), coming, _closing(moments)])
+    order = np.lexsort((steps.rank, steps.left))
+    left, right = steps.left[order], steps.right[order]
+    goodness = late.goodness(part.lefts[left], right)
+    of_group = left * (len(left) + 1)
+    best = np.maximum.accumulate(of_group + goodness) - of_group
+    is_best = (goodness > 0) & (goodness == best)
+    is_row = steps.is_answer[order] | ((steps.rank[order] != ON_TIME) & is_best)
+    partner = np.full(len(right) + 1, NOBODY)
+    partner[goodness] = right
+    partner[0] = NOBODY
+    row = np.flatnonzero(is_row)
+    begins = np.searchsorted(left[row], left[row])
+    made = Answers(
+        left=part.lefts[left[row]],
+        right=partner[best[row]],
+        watermark=steps.watermark[order][row],
+        revision=(np.arange(len(row)) - begins).astype(np.int32),
+        is_final=steps.rank[order][row] == FINAL,
     )
-    first = _with_better(dated, pairs.where(f"NOT {_COUNTS}"))
-    shared = [quoted(name) for name in first.columns if name != _PARTNER]
-
-    def moment(of: DataFrame, *values: str) -> DataFrame:
-        named = dict(zip((RANK, _PARTNER, _COUNTS, _IS_NOW, c.WATERMARK), values, strict=True))
-        return of.selectExpr(*shared, *[f"{value} AS {name}" for name, value in named.items()])
-
-    due_moments = moment(first, f"{ON_TIME}L", _PARTNER, f"{DUE} = 1", f"{DUE_NOW} = 1", DUE_W)
-    late = pairs.where(_COUNTS).withColumn(AFTER_SEQ, F.expr(f"{_RIGHT}.seq"))
-    items = late.where(f"{_RIGHT}.fresh").select(c.TIMELINE, AFTER_SEQ).distinct()
-    late = late.join(watermarks_after(items, segment.adjusted), [c.TIMELINE, AFTER_SEQ], "left")
-    revisions = moment(late, AFTER_SEQ, _RIGHT, "CAST(NULL AS BOOLEAN)", f"{_RIGHT}.fresh", c.WATERMARK)
-    nobody = f"IF(false, {_PARTNER}, NULL)"
-    last = moment(first.where(f"{CLOSES_NOW} = 1"), f"{FINAL}L", nobody, "true", "true", CLOSE_W)
-    each = due_moments.unionByName(revisions).unionByName(last)
-    by_rank = (
-        f"OVER (PARTITION BY {', '.join(EVENT)} ORDER BY {RANK} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
-    )
-    best = F.expr(f"max_by({_PARTNER}, {_goodness(_PARTNER)}) {by_rank}")
-    so_far = each.withColumn(_LATE_PARTNER, best)
-    so_far = so_far.where(f"coalesce({_COUNTS}, {_LATE_PARTNER}.seq = {_PARTNER}.seq)").drop(_PARTNER)
-    numbered = so_far.withColumnRenamed(_LATE_PARTNER, _PARTNER).withColumns(
-        {_REVISION: F.expr(f"row_number() {by_rank} - 1"), CLOSES_NOW: F.expr(f"{RANK} = {FINAL}L")}
-    )
-    return numbered.where(_IS_NOW)
+    return made.of(steps.is_now[order][row])
 
 
-def _shaped(answered: DataFrame, columns: JoinColumns) -> DataFrame:
-    return answered.selectExpr(
-        *map(quoted, [*columns.shared, *columns.left]),
-        *[f"{_PARTNER}.event.{quoted(name)} AS {quoted(name)}" for _, name in columns.right],
-        f"timestamp_micros({c.T_FINAL}) AS {c.TIMESTAMP}",
-        f"{c.SEQ} AS {LEFT_SEQ}",
-        f"{f'{_PARTNER}.seq' if not columns.right_prefix else 'CAST(NULL AS BIGINT)'} AS {RIGHT_SEQ}",
-        f"timestamp_micros({c.WATERMARK}) AS {c.WATERMARK}",
-        f"CAST({_REVISION} AS INT) AS _revision",
-        f"{CLOSES_NOW} AS _is_final",
-        c.TIMELINE,
-    )
+def _due(moments: Moments, first: Places) -> _Steps:
+    """Return the moments at which answers are due, with the partner that each left event has then."""
+    count = len(first)
+    ranks = np.full(count, ON_TIME)
+    return _Steps(np.arange(count), ranks, first, moments.is_due, moments.is_due_now, moments.due)
+
+
+def _coming(events: Events, of_left: Places, right: Places, watermarks: Watermarks) -> _Steps:
+    """Return the late events that come when an answer was due."""
+    is_fresh = events.is_fresh[right]
+    watermark = np.full(len(right), NONE)
+    watermark[is_fresh] = watermarks.after(events.names_of(right[is_fresh]), events.seq[right[is_fresh]]).value
+    return _Steps(of_left, events.seq[right], right, np.zeros(len(right), bool), is_fresh, watermark)
+
+
+def _closing(moments: Moments) -> _Steps:
+    """Return the moments at which answers become final."""
+    closing = np.flatnonzero(moments.closes_now)
+    yes = np.ones(len(closing), bool)
+    nobody = np.full(len(closing), NOBODY)
+    return _Steps(closing, np.full(len(closing), FINAL), nobody, yes, yes, moments.close[closing])

@@ -7,6 +7,7 @@ Here: which log a timeline is of, and the answer of each log put in its rows. No
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,9 @@ from tidemark.timeops.instants import NONE, Array
 from tidemark.timeops.watermark.rises import Reached, Rises, Watermark
 from tidemark.timeops.watermark.roles import AHEAD, JUDGED
 from tidemark.timeops.watermark.timelines import STATE, JudgedLog
+
+Timelines: TypeAlias = pa.ChunkedArray | pa.DictionaryArray
+"""`_timeline` of some rows."""
 
 
 @dataclass(frozen=True)
@@ -77,24 +81,22 @@ class Watermarks:
         ahead = [log.rises.items.t[log.rises.items.role == AHEAD] for log in self.logs]
         return max((int(t.max()) for t in ahead if len(t)), default=None)
 
-    def after(self, timeline: pa.ChunkedArray, seq: Array) -> Watermark:
+    def after(self, timeline: Timelines, seq: Array) -> Watermark:
         """Return the watermark after an item of the segment, or before all of them, by `_arrival_seq`."""
         return self._at(timeline, seq, Rises.after)
 
-    def before(self, timeline: pa.ChunkedArray, seq: Array) -> Watermark:
+    def before(self, timeline: Timelines, seq: Array) -> Watermark:
         """Return the watermark that events of the segment find, by `_arrival_seq`."""
         return self._at(timeline, seq, Rises.before)
 
-    def _at(
-        self, timeline: pa.ChunkedArray, seq: Array, ask: Callable[[Rises, Array, Array], Watermark]
-    ) -> Watermark:
+    def _at(self, timeline: Timelines, seq: Array, ask: Callable[[Rises, Array, Array], Watermark]) -> Watermark:
         watermark = Watermark(np.full(len(seq), NONE), np.full(len(seq), NONE))
         for rows, log, numbers in self._by_log(timeline):
             answer = ask(log.rises, numbers, log.rises.place_of(seq[rows]))
             watermark.value[rows], watermark.set_by[rows] = answer.value, answer.set_by
         return watermark
 
-    def around(self, timeline: pa.ChunkedArray, clock_us: Array) -> tuple[Array, Array, Array]:
+    def around(self, timeline: Timelines, clock_us: Array) -> tuple[Array, Array, Array]:
         """Return whether an item comes to a clock, and the watermarks before and after the first one that does."""
         answer = (np.zeros(len(clock_us), bool), np.full(len(clock_us), NONE), np.full(len(clock_us), NONE))
         for rows, log, numbers in self._by_log(timeline):
@@ -107,7 +109,7 @@ class Watermarks:
                 answer[2][rows] = log.rises.after(numbers, at).value
         return answer
 
-    def reaching(self, timeline: pa.ChunkedArray, wanted_us: Array) -> Reached:
+    def reaching(self, timeline: Timelines, wanted_us: Array) -> Reached:
         """Find when watermarks came to values that they did not have before the segment."""
         reached = Reached(np.full(len(wanted_us), NONE), np.full(len(wanted_us), NONE))
         for rows, log, numbers in self._by_log(timeline):
@@ -115,11 +117,14 @@ class Watermarks:
             reached.watermark[rows], reached.first_watermark[rows] = answer.watermark, answer.first_watermark
         return reached
 
-    def _by_log(self, timeline: pa.ChunkedArray) -> Iterator[tuple[Array, JudgedLog, Array]]:
+    def _by_log(self, timeline: Timelines) -> Iterator[tuple[Array, JudgedLog, Array]]:
         """Return the rows of each log that has items, the log, and the index of their timelines in it."""
         sizes = [len(log.names) for log in self.logs]
         names = pa.concat_arrays([log.names for log in self.logs]) if self.logs else pa.array([], pa.string())
-        place = np.array(pc.fill_null(pc.index_in(timeline, value_set=names), -1).to_numpy(), np.int64)
+        texts = timeline.dictionary if isinstance(timeline, pa.DictionaryArray) else timeline
+        place = np.array(pc.fill_null(pc.index_in(texts, value_set=names), -1).to_numpy(), np.int64)
+        if isinstance(timeline, pa.DictionaryArray):
+            place = place[timeline.indices.to_numpy()]
         firsts = np.cumsum([0, *sizes])
         of_log = np.where(place < 0, -1, np.searchsorted(firsts, place, "right") - 1)
         order = np.argsort(of_log, kind="stable")
