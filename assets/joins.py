@@ -21,7 +21,7 @@ from tidemark.resources.delta.files import Piece, piece_of
 from tidemark.resources.delta.ordering import Places, files_for
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.taking import Taken, taken
-from tidemark.resources.delta.versions import Filters
+from tidemark.resources.delta.versions import NO_ROWS, Filters
 from tidemark.resources.quality.checks import Counted, Expectation, Measured
 from tidemark.timeops import columns as c
 from tidemark.timeops.instants import nulled
@@ -81,7 +81,7 @@ def _write_rows(batch: Batch, join: JoinSpec) -> int:
         written = _Written(batch, joined, newest, number, events)
         if join.revises:
             return _revise(batch, table, written)
-        return batch.append_pieces(table, written.pieces).rows
+        return batch.replace_pieces(table, written.pieces, where=NO_ROWS).rows
 
 
 _NOT_FINAL: Filters = [("_is_final", "=", False)]
