@@ -1,4 +1,4 @@
-"""`make screenshots`: the demo in Dagster's UI, as the README and docs/ show it.
+"""`make screenshots`: the demos in Dagster's UI, as the README and docs/ show them.
 
 Here: what each picture shows, and its size. Not here: the clicks (steps.py).
 """
@@ -13,6 +13,7 @@ from playwright.sync_api import Locator, Page
 from tests import ROOT
 from tests.browser.served import WIDTH, Places, browser_page, dagster_ui
 from tests.browser.steps import DagsterUi
+from tidemark.pipelines import demo_join
 from tidemark.pipelines.demo import LANDING, SPEC, land_flights
 
 IMAGES = ROOT / "docs" / "images"
@@ -20,7 +21,7 @@ _BATCH = 60_000  # records: six batches, so that there is something to plot
 
 
 def main() -> None:
-    """Runs the demo in a folder of its own, and writes the pictures."""
+    """Runs both demos in folders of their own, and writes the pictures."""
     IMAGES.mkdir(parents=True, exist_ok=True)
     land_flights(LANDING)
     with TemporaryDirectory() as folder:
@@ -28,6 +29,12 @@ def main() -> None:
         places.tidemark("run", str(SPEC), "--max-events-per-batch", str(_BATCH))
         with dagster_ui(places) as address, browser_page() as page:
             _take(DagsterUi(page, address, "flights"))
+    demo_join.land_weather(demo_join.WEATHER)
+    with TemporaryDirectory() as folder:
+        places = Places(Path(folder), demo_join.SPEC.parent)
+        places.tidemark("run", str(demo_join.SPEC))
+        with dagster_ui(places) as address, browser_page() as page:
+            _take_join(DagsterUi(page, address, "departures_weather"))
 
 
 def _take(ui: DagsterUi) -> None:
@@ -49,6 +56,14 @@ def _take(ui: DagsterUi) -> None:
     ui.open_asset("dead_letters")
     ui.open_check("conservation")
     _keep("check", ui.page)
+
+
+def _take_join(ui: DagsterUi) -> None:
+    _set_height(ui.page, 620)
+    ui.open_lineage()
+    ui.hide_navigation()
+    ui.open_lineage()
+    _keep("joins", ui.page)
 
 
 def _set_height(page: Page, height: int) -> None:
