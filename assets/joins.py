@@ -173,7 +173,8 @@ def count_join(batch: Batch, join: JoinSpec) -> list[Counted]:
         if join.is_interval:  # a row has the time of its left event, which may be before its right one
             first_us = max(first_us - join.reach_us, c.MIN_US)
         since: Filters = [(c.TIMESTAMP, ">=", Instant(first_us))]
-        near = _rows(pieces(lake, table, lake.version(table), seqs, since))
+        are_all = lake.row_count(table, lake.version(table)) == rows
+        near = None if are_all else _rows(pieces(lake, table, lake.version(table), seqs, since))
         doubled = _doubled(written if near is None else near, join)
     once = Measured("events with two rows", 0, doubled, f"{doubled:,} of {rows:,} rows of the batch are second ones")
     return [Counted(ONE_LAST_ANSWER, [once]), Counted(JOIN_CONSERVATION, _accounts(batch, join, written))]

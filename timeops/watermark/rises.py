@@ -120,13 +120,14 @@ class Rises:
 
     def after(self, timeline: Array, place: Array) -> Watermark:
         """Return the watermark that the next item finds after an item."""
-        before = self.start.timelines[timeline]
+        timelines = self.start.timelines
         if self._every == 0:
             computed, at_start = self.computed(timeline, place), place < 0
             return Watermark(
-                np.where(at_start, before["watermark"], computed.value),
-                np.where(at_start, before["watermark_set_by"], computed.set_by),
+                np.where(at_start, timelines["watermark"][timeline], computed.value),
+                np.where(at_start, timelines["watermark_set_by"][timeline], computed.set_by),
             )
+        before = timelines[timeline]
         log = self.start.log[0]
         now = self._clock_at(place)
         period = np.where(now == NONE, NONE, now // self._every * self._every)
@@ -176,12 +177,12 @@ class Rises:
 
     def computed(self, timeline: Array, place: Array) -> Watermark:
         """Return the watermark as the rules compute it after an item; periods of emission show it later."""
-        before = self.start.timelines[timeline]
+        timelines = self.start.timelines  # field by field: a row of them is long
         rows, low, high = self._rows, self._begins[timeline], self._begins[timeline + 1]
         following = self._by_item.first(timeline, place + 1)
         is_own, last = following > low, np.maximum(following - 1, 0)
-        value = np.where(is_own, rows["computed"][last], before["computed"])
-        set_by = np.where(is_own, rows["set_by"][last], before["computed_set_by"])
+        value = np.where(is_own, rows["computed"][last], timelines["computed"][timeline])
+        set_by = np.where(is_own, rows["set_by"][last], timelines["computed_set_by"][timeline])
         by_clock = self._clock_watermarks(timeline, place, following, high)
         return Watermark(np.maximum(value, by_clock), np.where(by_clock > value, NONE, set_by))
 
@@ -200,7 +201,11 @@ class Rises:
         rows, high = self._rows, self._begins[timeline + 1]
         row = self._by_watermark.first(timeline, wanted)
         is_row = row < high
-        before = self.computed(timeline, np.full(len(timeline), -1)).value
+        is_asked = np.zeros(len(self.start.timelines), bool)
+        is_asked[timeline] = True
+        asked_timelines = np.flatnonzero(is_asked)  # each once, and not for each of its values
+        before = self.computed(asked_timelines, np.full(len(asked_timelines), -1)).value
+        before = before[(np.cumsum(is_asked) - 1)[timeline]]
         place = np.where(is_row, rows["item"][row], len(self.clock))
         by_clock = is_row & (rows["by_clock"][row] >= wanted)
         reached = np.where(by_clock, rows["by_clock"][row], np.where(is_row, rows["computed"][row], NONE))

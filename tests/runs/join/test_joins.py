@@ -1,11 +1,14 @@
 """Pipelines with joins: equal to the oracle, in batches, flushed, rebuilt; what they count and what they keep."""
 
+import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from dagster import AssetKey, DagsterInstance
 from pyspark.sql import SparkSession
@@ -73,6 +76,69 @@ def test_joins_in_batches_give_the_oracles_rows_and_a_rebuild_gives_them_again(
     for name, rows in live.items():
         again = table(settings.warehouse, file.spec, f"joins/{name}")
         assert _by_events(again) == _by_events(rows)
+
+
+STORED = """\
+name: {name}
+sources:
+  - {{name: asks, kind: files, path: asks/*.parquet, format: parquet, arrival_time: got, settle: 0 s,
+     schema: "id STRING, at TIMESTAMP, got TIMESTAMP, k STRING, v INT"}}
+  - {{name: bids, kind: files, path: bids/*.parquet, format: parquet, arrival_time: got, settle: 0 s,
+     schema: "id STRING, at TIMESTAMP, got TIMESTAMP, k STRING, v INT"}}
+time: {{timestamp_by: "{by}", unit: millisecond, out_of_orderness: 5 s, out_of_order: {policy}}}
+joins:
+  - {{name: priced, kind: as_of, left: {{source: asks}}, right: {{source: bids}}, on: [k], within: 1 minute,
+     how: left{late}}}
+  - {{name: nearest, kind: as_of, left: {{source: asks}}, right: {{source: bids}}, on: [k, v], within: 20 s,
+     direction: nearest}}
+  - {{name: near, kind: interval, left: {{source: asks}}, right: {{source: bids}}, on: [k], before: 3 s, after: 2 s,
+     how: full{late}}}
+"""
+
+
+def land_stored(folder: Path, prefix: str, count: int, seed: int, first_s: int) -> None:
+    """Write a parquet file of events that are all well-formed; some come up to half a minute after their time."""
+    rng = random.Random(seed)
+    got = sorted(first_s * 1_000_000 + rng.randrange(60_000_000) for _ in range(count))
+    late_us = [rng.choice([rng.randrange(4_000_000), rng.randrange(30_000_000)]) for _ in range(count)]
+    at = [arrived - late for arrived, late in zip(got, late_us, strict=True)]
+    instant = pa.timestamp("us", "UTC")
+    columns = {
+        "id": [f"{prefix}{number}" for number in range(count)],
+        "at": pa.array(at, instant),
+        "got": pa.array(got, instant),
+        "k": [rng.choice(["a", "b", None]) for _ in range(count)],
+        "v": pa.array([rng.randint(0, 2) for _ in range(count)], pa.int32()),
+    }
+    folder.mkdir(exist_ok=True)
+    pq.write_table(pa.table(columns), folder / f"{prefix}.parquet")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("policy", ["keep", "adjust"])
+def test_joins_of_stored_times_have_the_rows_and_the_state_of_times_that_spark_computes(
+    tmp_path: Path, policy: str
+) -> None:
+    late = ", allowed_lateness: 8 s" if policy == "keep" else ""
+    both = [
+        written(tmp_path, name, STORED.format(name=name, by=by, policy=policy, late=late))
+        for name, by in (("stored", "at"), ("computed", "timestamp_micros(unix_micros(at))"))
+    ]
+    with DagsterInstance.ephemeral() as instance:
+        for number in range(4):
+            for side in ("asks", "bids"):
+                land_stored(tmp_path / side, f"{side}{number}", 60, number * 2 + (side == "bids"), 40 * number)
+            for made in both:
+                go(made, instance, FLUSH if number == 3 else RunOptions())
+            for name in ("priced", "nearest", "near"):
+                for folder in ("joins", "_state/joins"):
+                    stored, computed = (_in_order(table(w.warehouse, f.spec, f"{folder}/{name}")) for f, w in both)
+                    assert stored == computed
+                    assert stored or (number < 3) == (folder == "joins"), "rows in the end, state until then"
+
+
+def _in_order(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: [str(row.get(name)) for name in ("_arrival_seq", "_left_seq", "_right_seq")])
 
 
 TWICE = """\
