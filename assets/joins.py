@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.assets.batch import Batch
-from tidemark.assets.state.joins import lying, write_joining
+from tidemark.assets.state.joins import rows_in_place, write_joining
 from tidemark.assets.state.right_tables import write_right_rows
 from tidemark.resources import tables
 from tidemark.resources.delta.files import Piece, piece_of
@@ -75,7 +75,7 @@ def _write_rows(batch: Batch, join: JoinSpec) -> int:
     shown_as = {name: name for name in columns.left} | {prefix + name: name_here for name, name_here in columns.right}
     schema = pa.schema([of_table.field(name_here).with_name(name) for name, name_here in shown_as.items()])
     with (
-        lying(batch, join, schema.names) as rows,
+        rows_in_place(batch, join, schema.names) as rows,
         taken(rows.parts, rows.places(joined.events, order), schema) as events,
     ):
         written = _Written(batch, joined, newest, number, events)

@@ -79,7 +79,7 @@ def _loaded(rows: pa.RecordBatch, stored_as: Mapping[str, str]) -> pa.RecordBatc
 
 
 @dataclass(eq=False)
-class Lying:
+class RowsInPlace:
     """The events of a join as they lie: in the state, in the log, in a table.
 
     Attributes:
@@ -105,9 +105,9 @@ class Lying:
 
 
 @contextmanager
-def lying(batch: Batch, join: JoinSpec, columns: Sequence[str]) -> Iterator[Lying]:
+def rows_in_place(batch: Batch, join: JoinSpec, columns: Sequence[str]) -> Iterator[RowsInPlace]:
     """Yield the events of a join in a batch as they lie, with some of their columns."""
-    joined, rows = batch.outcome.joined(join), Lying()
+    joined, rows = batch.outcome.joined(join), RowsInPlace()
     events, workspace = joined.events, batch.workspace
     names = [name for name in columns if not name.startswith(joined.columns.right_prefix or "\0")]
     with ExitStack() as opened:
@@ -141,7 +141,7 @@ def _finder(seqs: Array) -> Callable[[Array], Places]:
     return lambda numbers: order[np.searchsorted(ordered, numbers)]
 
 
-def _add_state(rows: Lying, batch: Batch, join: JoinSpec, events: Events, columns: Sequence[str]) -> None:
+def _add_state(rows: RowsInPlace, batch: Batch, join: JoinSpec, events: Events, columns: Sequence[str]) -> None:
     """Add the events of earlier batches as the table of the state has them, by number."""
     seqs = np.sort(events.seq[events.origin == OF_EARLIER])
     table = tables.joining_table(join.name)
@@ -172,7 +172,7 @@ def write_joining(batch: Batch, join: JoinSpec) -> None:
         return
     events, some, payload = joined.events, joined.still_needed, payload_of(batch.workspace)
     some = some[np.lexsort((events.seq[some], events.us[some]))]
-    rows, batch_id = Lying(), pa.scalar(batch.plan.batch_id, pa.int64())
+    rows, batch_id = RowsInPlace(), pa.scalar(batch.plan.batch_id, pa.int64())
     _add_state(rows, batch, join, events, [*open_columns(payload), c.WATERMARK])
     first_seq, end_seq = batch.plan.first_seq, plan_end(batch.plan)
     read = partial(_read_judged, batch, events, some[events.is_fresh[some]])
