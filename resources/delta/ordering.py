@@ -7,7 +7,6 @@ Rows mostly lie close to their place in the order: an event comes a little befor
 read once, and few of them wait for others. Where many wait, they wait on disk.
 """
 
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 
 from tidemark.resources.delta.columns import with_columns_of
 from tidemark.resources.delta.files import Piece, piece_of
+from tidemark.resources.scratch import scratch_folder
 
 Places = NDArray[np.int64]
 Ranks = NDArray[np.integer[Any]]
@@ -210,7 +210,7 @@ class _Waiting:
     def _write_aside(self) -> None:
         ranks, rows = _joined(self._in_memory)
         if self._folder is None:
-            self._folder = Path(self._opened.enter_context(tempfile.TemporaryDirectory(prefix="tidemark-order-")))
+            self._folder = self._opened.enter_context(scratch_folder())
         file = self._folder / f"{len(list(self._folder.iterdir()))}.arrow"
         numbers = (ranks - self.first) // self.group
         begins = np.flatnonzero(np.diff(numbers, prepend=-1))

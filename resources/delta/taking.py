@@ -4,7 +4,6 @@ Here: rows that are read as they lie, once, and written in an order of their own
 an event of a join may be in many of its rows. Not here: which rows these are (assets/), rows of Spark (aside.py).
 """
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -16,6 +15,7 @@ import pyarrow as pa
 
 from tidemark.resources.delta.files import Piece
 from tidemark.resources.delta.ordering import Places, Rows, in_order
+from tidemark.resources.scratch import scratch_folder
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ def taken(parts: Sequence[Rows], order: Places, schema: pa.Schema) -> Iterator[T
         schema: Their columns; what rows lack is null.
     """
     with ExitStack() as opened:
-        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="tidemark-take-")))
+        folder = opened.enter_context(scratch_folder())
         pieces = in_order(parts, order, {}) or [lambda _schema: ()]
         files = [folder / f"{number}.arrow" for number in range(len(pieces))]
 

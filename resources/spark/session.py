@@ -4,7 +4,6 @@ Here: settings, Java, and the folder of a process for the files of its Spark: sh
 here: the choice of Spark (choice.py), access to it over the network (network.py).
 """
 
-import atexit
 import os
 import re
 import shutil
@@ -12,18 +11,19 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from socketserver import BaseServer
 from typing import IO, Any
 from weakref import WeakSet
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from pyspark.accumulators import AccumulatorTCPServer
 from pyspark.sql import SparkSession
 
 from tidemark.resources.places.credentials import hadoop_settings, spark_defaults, variable_set
+from tidemark.resources.scratch import new_scratch
 from tidemark.resources.spark.class_cache import Java, options_for
 from tidemark.resources.spark.delta_jars import (
     EXCLUDED,
@@ -38,8 +38,6 @@ from tidemark.timeops.errors import MachineError
 from tidemark.timeops.session import JAVA_MEANING, SESSION_SETTINGS, check_locale, is_local, legacy_settings
 
 _GATEWAY = "PYSPARK_GATEWAY_PORT"  # a variable of processes whose Java was started before them
-_PREFIX = "tidemark-spark-"
-_LOCK = "in_use"
 PACKAGES = "spark.jars.packages"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _OF_EXECUTORS = "spark.executor.extraJavaOptions"
@@ -87,37 +85,6 @@ SERVED_SETTINGS: Mapping[str, str] = {
     "spark.sql.variable.substitute": "false",
 }
 """Settings for every session, also of a foreign server: all of them can be set in a session."""
-
-
-def new_scratch() -> Path:
-    """Make the folder, for its owner alone whatever the umask; the process removes it when it ends.
-
-    The process holds the lock in it as long as it lives, however it ends. Let one process call it at a time: another
-    one would treat a folder whose lock is not held yet as abandoned.
-    """
-    parent = Path(tempfile.gettempdir())
-    _sweep(parent)
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-    lock = FileLock(folder / _LOCK)
-    lock.acquire()
-    atexit.register(_remove, folder, lock, os.getpid())
-    return folder
-
-
-def _sweep(parent: Path) -> None:
-    """Remove folders of this user's processes that are gone."""
-    for folder in parent.glob(f"{_PREFIX}*"):
-        with suppress(OSError, Timeout):
-            if folder.lstat().st_uid == os.getuid() and folder.is_dir() and not folder.is_symlink():
-                with FileLock(folder / _LOCK, blocking=False):
-                    shutil.rmtree(folder, ignore_errors=True)
-
-
-def _remove(folder: Path, lock: FileLock, owner: int) -> None:
-    """Remove the folder at the end of the process: the JVM, which ends a moment later, no longer needs it."""
-    if os.getpid() == owner:  # a fork of it ends without its exit handlers
-        shutil.rmtree(folder, ignore_errors=True)
-        lock.release()
 
 
 def session_config(
