@@ -14,11 +14,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField
 
 from tidemark.assets.audit.findings import Finding, some, wrong_rows
-from tidemark.assets.exclusions import Numbers, records_between
+from tidemark.assets.exclusions import Numbers, records_between, some_records
 from tidemark.assets.retention import log_begins_at
 from tidemark.assets.schemas import payload_of, values_hash
 from tidemark.assets.spec_changes import recorded_specs
 from tidemark.resources import tables
+from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import Filters
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
@@ -124,9 +125,13 @@ def _changed_letters(workspace: Workspace, log: DataFrame, seqs: range) -> list[
     """
     names = payload_of(workspace).names
     numbers: Filters = [(c.SEQ, ">=", seqs.start), (c.SEQ, "<", seqs.stop)]
+    letter_seqs = _seqs_of_letters(workspace, numbers)
+    if not len(letter_seqs):
+        return []
+    records = some_records(workspace, seqs.start, seqs.stop, letter_seqs)
     letters = workspace.read_base(tables.DEAD_LETTERS, filters=numbers).where("replayed_at IS NULL")
-    texts = log.selectExpr(c.SEQ, c.MALFORMED, f"{as_json(*map(quoted, names))} AS __tm_expected")
-    both = letters.select(c.SEQ, "payload").join(texts, c.SEQ)
+    both = (log if records is None else records).join(letters.select(c.SEQ, "payload"), c.SEQ)
+    both = both.selectExpr(c.SEQ, c.MALFORMED, "payload", f"{as_json(*map(quoted, names))} AS __tm_expected")
     written, expected = (f"from_json({text}, 'map<string,string>')" for text in ("payload", "__tm_expected"))
     values = [
         f"try_element_at({written}, {literal(name)}) <=> try_element_at({expected}, {literal(name)})"
@@ -136,6 +141,12 @@ def _changed_letters(workspace: Workspace, log: DataFrame, seqs: range) -> list[
     is_same = f"({same} OR ({c.MALFORMED} IS NULL AND {' AND '.join(values) or 'true'}))"
     changed = both.where(f"NOT coalesce({is_same}, false)").select(c.SEQ).limit(_MOST_NAMED)
     return [row[c.SEQ] for row in changed.collect()]
+
+
+def _seqs_of_letters(workspace: Workspace, numbers: Filters) -> Numbers:
+    table = tables.DEAD_LETTERS
+    rows = pieces(workspace.lake, table, workspace.base_of(table), [c.SEQ], numbers)
+    return np.unique(np.concatenate([np.zeros(0, np.int64), *(piece[c.SEQ].to_numpy() for piece in rows)]))
 
 
 def _of_one_type(workspace: Workspace, names: Sequence[str]) -> list[str]:
