@@ -96,11 +96,12 @@ def _there(workspace: Workspace, copy: _Copies) -> _Copies:
 def _compare_copies(workspace: Workspace, log: DataFrame, seqs: range, copies: Sequence[_Copies]) -> None:
     """Note which records of a range have other values in the rows of tables."""
     types = {field.name: field for field in log.schema}
-    of_records = [values_hash([types[name] for name in copy.names]) for copy in copies]
-    at, hashes_of_records = _hashes(log, c.SEQ, seqs, of_records)
-    for copy, values in zip(copies, hashes_of_records, strict=True):
+    columns = list(dict.fromkeys(tuple(copy.names) for copy in copies))
+    at, hashes = _hashes(log, c.SEQ, seqs, [values_hash([types[name] for name in names]) for names in columns])
+    of_records = dict(zip(columns, hashes, strict=True))
+    for copy in copies:
         expected = np.zeros(len(seqs), np.int64)
-        expected[at] = values
+        expected[at] = of_records[tuple(copy.names)]
         rows = workspace.read_base(copy.table, filters=[(copy.seq, ">=", seqs.start), (copy.seq, "<", seqs.stop)])
         named = [StructField(shown, types[name].dataType) for name, shown in copy.names.items()]
         row_at, [written] = _hashes(rows, copy.seq, seqs, [values_hash(named)])
