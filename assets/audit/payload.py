@@ -56,6 +56,8 @@ def audit_payload(workspace: Workspace, readable: Callable[[str], bool]) -> Iter
     """Compare what tables have of records with the log; `readable` says whether the rows of one can be compared."""
     copies = [copy for copy in _copies(workspace) if readable(copy.table)]
     has_letters, changed_letters = readable(tables.DEAD_LETTERS), set[int]()
+    names = payload_of(workspace).names
+    compared_names = _of_one_type(workspace, names)
     end = workspace.progress.processed_end()
     for first in range(log_begins_at(workspace), end, _MOST):
         workspace.tell(f"comparing payload with the log, from record {first:,} of {end:,} on")
@@ -63,7 +65,7 @@ def audit_payload(workspace: Workspace, readable: Callable[[str], bool]) -> Iter
         log = records_between(workspace, seqs.start, seqs.stop)  # also with records in the places of others
         _compare_copies(workspace, log, seqs, copies)
         if has_letters and len(changed_letters) < _MOST_NAMED:
-            changed_letters.update(_changed_letters(workspace, log, seqs))
+            changed_letters.update(_changed_letters(workspace, log, seqs, names, compared_names))
     by_table = {copy.table: set[int]() for copy in copies}
     for copy in copies:
         by_table[copy.table] |= copy.changed_seqs
@@ -118,13 +120,15 @@ def _hashes(rows: DataFrame, seq: str, seqs: range, hashes: Sequence[Column]) ->
     return hashed[seq].to_numpy() - seqs.start, [hashed[name].to_numpy() for name in names]
 
 
-def _changed_letters(workspace: Workspace, log: DataFrame, seqs: range) -> list[int]:
+def _changed_letters(
+    workspace: Workspace, log: DataFrame, seqs: range, names: Sequence[str], compared_names: Sequence[str]
+) -> list[int]:
     """Return the records of a range whose dead letters have other values, or another text where it was malformed.
 
     A letter of an earlier spec may lack columns, which its record then lacks too. Columns that have had other types,
-    and so other texts, are left out, and so are letters of records that were let in again, maybe corrected.
+    and so other texts, are not among `compared_names`, and letters of records that were let in again, maybe
+    corrected, are left out.
     """
-    names = payload_of(workspace).names
     numbers: Filters = [(c.SEQ, ">=", seqs.start), (c.SEQ, "<", seqs.stop)]
     letter_seqs = _seqs_of_letters(workspace, numbers)
     if not len(letter_seqs):
@@ -136,7 +140,7 @@ def _changed_letters(workspace: Workspace, log: DataFrame, seqs: range) -> list[
     written, expected = (f"from_json({text}, 'map<string,string>')" for text in ("payload", "__tm_expected"))
     values = [
         f"try_element_at({written}, {literal(name)}) <=> try_element_at({expected}, {literal(name)})"
-        for name in _of_one_type(workspace, names)
+        for name in compared_names
     ]
     same = f"payload <=> coalesce({c.MALFORMED}, __tm_expected)"
     is_same = f"({same} OR ({c.MALFORMED} IS NULL AND {' AND '.join(values) or 'true'}))"

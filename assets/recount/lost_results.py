@@ -4,8 +4,6 @@ Here: windows whose starts and ends do not follow from the spec alone, such as s
 and windows on a plain grid, whose lost results are found by their place on it (windows.py).
 """
 
-from pyspark.sql import functions as F
-
 from tidemark.assets.recount.windows import END, START, Part, closes_by_arithmetic, flushed_up_to, grouped_events
 from tidemark.assets.retention import gone_of
 from tidemark.assets.state.windows import needed_rows
@@ -68,4 +66,4 @@ def events_without_result(workspace: Workspace, window: WindowSpec, part: Part) 
     lost = both.selectExpr("*", f"{latest_end} AS latest_end").where(
         f"{c.SEQ} IS NOT NULL AND NOT coalesce({holds}, false)"
     )
-    return sorted(row[c.SEQ] for row in lost.select(F.col(c.SEQ)).limit(_MOST_NAMED).collect())
+    return sorted(row[c.SEQ] for row in lost.select(c.SEQ).limit(_MOST_NAMED).collect())

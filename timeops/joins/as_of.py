@@ -12,13 +12,13 @@ An answer is due when the watermark has passed all events that it may come from.
 that comes after that, and is a better partner, makes a revision.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from tidemark.timeops.instants import NONE, Array
-from tidemark.timeops.joins.events import NOBODY, Answers, Events, Flags, Places
+from tidemark.timeops.joins.events import NOBODY, Answers, Events, Flags, Places, joined
 from tidemark.timeops.joins.moments import Moments, moments_of
 from tidemark.timeops.joins.order import in_reach, last_of_equal, passed
 from tidemark.timeops.spec import JoinSpec
@@ -45,8 +45,7 @@ def answers(events: Events, join: JoinSpec, watermarks: Watermarks, *, flushed: 
     late = _Late(events, join, rights[is_late])
     if join.revises:
         parts = late.with_lefts(lefts, partners)
-        arrays = [vars(_revised(late, part, watermarks, flushed=flushed)).values() for part in parts]
-        made = Answers(*map(np.concatenate, zip(*arrays, strict=True)))
+        made = joined(_revised(late, part, watermarks, flushed=flushed) for part in parts)
     else:
         for part in late.with_lefts(lefts, partners) if len(late.rights) else ():
             partners[part.span] = late.better(part.lefts, part.partners, late.best(part))
@@ -61,7 +60,7 @@ def _on_time(events: Events, lefts: Places, rights: Places, join: JoinSpec) -> P
     keys, us = events.key[rights], events.us[rights]
     of_left = events.key[lefts], events.us[lefts]
 
-    def in_reach(places: Places) -> Places:
+    def near(places: Places) -> Places:
         """Return the right events at some places, NOBODY where one is of another key or too far away."""
         is_near = (places >= 0) & (places < len(rights))
         is_near[is_near] = keys[places[is_near]] == of_left[0][is_near]
@@ -71,11 +70,11 @@ def _on_time(events: Events, lefts: Places, rights: Places, join: JoinSpec) -> P
         return partners
 
     def backward() -> Places:
-        return in_reach(passed(keys, us, *of_left, and_equal=True) - 1)
+        return near(passed(keys, us, *of_left, and_equal=True) - 1)
 
     def forward() -> Places:
         first = passed(keys, us, *of_left, and_equal=False)
-        return in_reach(np.append(last_of_equal(keys, us), len(rights))[first])
+        return near(np.append(last_of_equal(keys, us), len(rights))[first])
 
     if join.direction == "nearest":
         return _Late(events, join, rights[:0]).better(lefts, backward(), forward())
@@ -173,12 +172,6 @@ class _Steps:
     is_now: Flags
     watermark: Array
 
-    @staticmethod
-    def joined(several: Sequence["_Steps"]) -> "_Steps":
-        """Return several, one after the other."""
-        arrays = zip(*(vars(steps).values() for steps in several), strict=True)
-        return _Steps(*map(np.concatenate, arrays))
-
 
 def _revised(late: _Late, part: _Part, watermarks: Watermarks, *, flushed: bool) -> Answers:
     """Return the answers of left events at the moments of the segment at which they have one."""
@@ -190,7 +183,7 @@ def _revised(late: _Late, part: _Part, watermarks: Watermarks, *, flushed: bool)
     first = late.best_of(part, of_left[~revises], right[~revises])
     first = late.better(part.lefts, part.partners, first)
     coming = _coming(events, of_left[revises], right[revises], watermarks)
-    steps = _Steps.joined([_due(moments, first), coming, _closing(moments)])
+    steps = joined([_due(moments, first), coming, _closing(moments)])
     order = np.lexsort((steps.rank, steps.left))
     left, right = steps.left[order], steps.right[order]
     goodness = late.goodness(part.lefts[left], right)

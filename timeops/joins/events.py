@@ -9,8 +9,9 @@ left event that takes it may be open, or may yet come. In an interval join both 
 until the watermark is further than that past it.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,8 +27,17 @@ Places = NDArray[np.int64]
 NOBODY = -1
 """In place of an event that is not there; and the key of an event that meets none."""
 
+Arrays = TypeVar("Arrays")
+
 OF_EARLIER, OF_SEGMENT, OF_TABLE = 0, 1, 2
 """Where an event is from: an earlier segment, this one, or the table on the right side."""
+
+
+def joined(several: Iterable[Arrays]) -> Arrays:
+    """Return values of one class, all of whose fields are arrays, as one value; at least one is there."""
+    parts = list(several)
+    arrays = zip(*(vars(part).values() for part in parts), strict=True)
+    return type(parts[0])(*map(np.concatenate, arrays))
 
 
 @dataclass(frozen=True, eq=False)

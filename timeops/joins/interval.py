@@ -10,7 +10,6 @@ it has had a partner: an event of an outer side that has none gets a row when th
 and another when it closes. The first partner that comes in between revises the row.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
@@ -18,7 +17,7 @@ from typing import Self
 import numpy as np
 
 from tidemark.timeops.instants import NEVER, NONE, Array
-from tidemark.timeops.joins.events import NOBODY, Answers, Events, Flags, Places
+from tidemark.timeops.joins.events import NOBODY, Answers, Events, Flags, Places, joined
 from tidemark.timeops.joins.moments import moments_of
 from tidemark.timeops.joins.order import in_reach
 from tidemark.timeops.spec import JoinSpec
@@ -39,12 +38,6 @@ class PairRows(Answers):
 
     row_left: Places
     row_right: Places
-
-    @staticmethod
-    def joined(several: Sequence["PairRows"]) -> "PairRows":
-        """Return several, one after the other."""
-        arrays = zip(*(vars(rows).values() for rows in several), strict=True)
-        return PairRows(*map(np.concatenate, arrays))
 
     @property
     def newest(self) -> Self:
@@ -96,7 +89,7 @@ class Interval:
     @cached_property
     def rows(self) -> PairRows:
         """The rows of the join in the segment: of its pairs, and of events of outer sides that have no partner."""
-        return self._of_pairs if self.join.is_inner else PairRows.joined([self._of_pairs, *self._alone()])
+        return self._of_pairs if self.join.is_inner else joined([self._of_pairs, *self._alone()])
 
     @cached_property
     def still_needed(self) -> Places:
@@ -136,11 +129,8 @@ class Interval:
         may_meet = self._is_open & (events.key != NOBODY)
         lefts, rights = np.flatnonzero(may_meet & events.is_left), np.flatnonzero(may_meet & ~events.is_left)
         rights = rights[np.lexsort((events.us[rights], events.key[rights]))]
-        parts = [
-            self._formed(lefts[span][of_left], right)
-            for span, of_left, right in in_reach(events, join, lefts, rights)
-        ]
-        return Pairs(*map(np.concatenate, zip(*(vars(part).values() for part in parts), strict=True)))
+        in_parts = in_reach(events, join, lefts, rights)
+        return joined(self._formed(lefts[span][of_left], right) for span, of_left, right in in_parts)
 
     def _formed(self, left: Places, right: Places) -> Pairs:
         """Return the pairs, of some in reach, whose earlier event was open when the later one came."""
