@@ -33,7 +33,6 @@ _PATIENCE_S = 30.0
 _LOOK_EVERY_S = 1.0
 _GO = b"go\n"
 _STDIN = 0
-_PID_TAG = ".dagster/tidemark_pid"
 _IMPORTS = (
     "dagster._cli.api",
     "dagster._core.execution.api",
@@ -54,39 +53,36 @@ class WarmRunLauncher(DefaultRunLauncher):
 
     def launch_run(self, context: LaunchRunContext) -> None:
         """Launch a run; errors as of Dagster's default launcher."""
-        pid = _fork_for(self._instance, context.dagster_run)
-        if pid is None:
+        if not _is_forked(self._instance, context.dagster_run):
             super().launch_run(context)
-        else:
-            self._instance.add_run_tags(context.dagster_run.run_id, {_PID_TAG: str(pid)})
 
     def terminate(self, run_id: str) -> bool:
         """Interrupt a run, so that its batch is undone; return whether it was there."""
         run = self._instance.get_run_by_id(run_id)
-        if run is None or run.is_finished or _PID_TAG not in run.tags:
+        home = _home(self._instance)
+        if run is None or run.is_finished or not _ask(home, {"has": run_id}):
             return bool(super().terminate(run_id))  # type: ignore[no-untyped-call]  # of Dagster
-        self._instance.report_run_canceling(run)
-        answer = _ask(_home(self._instance), {"interrupt": int(run.tags[_PID_TAG])})
-        return answer is not None and answer["there"]
+        self._instance.report_run_canceling(run)  # before the interrupt: the run says itself that it is canceled
+        return _ask(home, {"interrupt": run_id})
 
 
-def _fork_for(instance: DagsterInstance, run: DagsterRun) -> int | None:
-    """Return the process that was forked for a run; None where it has to be launched in another way."""
+def _is_forked(instance: DagsterInstance, run: DagsterRun) -> bool:
+    """Return whether a process was forked for a run; else it has to be launched in another way."""
     origin = run.job_code_origin
     if origin is None or origin.repository_origin.container_image is not None:
-        return None
+        return False
     from dagster._grpc.types import ExecuteRunArgs  # noqa: PLC0415 - all who open the instance import this module
     from dagster._serdes import serialize_value  # noqa: PLC0415
 
     arguments = ExecuteRunArgs(origin, run.run_id, instance.get_ref(), set_exit_code_on_failure=True)
     request = {
+        "fork": run.run_id,
         "python": _python(origin.repository_origin.executable_path),
         "environment": dict(os.environ),
         "folder": os.getcwd(),
         "arguments": serialize_value(arguments),
     }
-    answer = _ask(_home(instance), request)
-    return None if answer is None else answer["pid"]
+    return _ask(_home(instance), request)
 
 
 def _python(executable: str) -> list[str]:
@@ -106,10 +102,11 @@ class _Note:
     pid: int
 
 
-def _ask(home: Path, request: Mapping[str, Any]) -> Any:
-    """Return the answer of the process that forks, in a home; None if none of this user answers.
+def _ask(home: Path, request: Mapping[str, Any]) -> bool:
+    """Return the answer of the process that forks, in a home; False if none of this user answers.
 
-    A fork waits for a second line, so that a run whose answer was lost is not launched twice.
+    A fork waits for a second line, so that a run whose answer was lost is not launched twice. Nobody else waits for
+    one: the connection may be closed by then.
     """
     try:
         note = _Note(**json.loads((home / _NOTE).read_text(encoding="utf-8")))
@@ -117,13 +114,14 @@ def _ask(home: Path, request: Mapping[str, Any]) -> Any:
             connection.settimeout(_PATIENCE_S)
             connection.connect(note.path)
             if _user_of(connection) != os.getuid():  # it would be sent the environment
-                return None
+                return False
             connection.sendall(json.dumps(request).encode() + b"\n")
-            answer = json.loads(lines.readline())
-            connection.sendall(_GO)
+            answer = bool(json.loads(lines.readline()))
+            if answer and "fork" in request:
+                connection.sendall(_GO)
             return answer
     except (OSError, ValueError, TypeError):
-        return None
+        return False
 
 
 def _user_of(connection: socket.socket) -> int:
@@ -159,10 +157,10 @@ def main(home: Path) -> None:
 
 
 def _serve(listener: socket.socket) -> None:
-    forked = set[int]()
+    pids = dict[str, int]()
     while True:
         ready, _, _ = select.select([listener.fileno(), _STDIN], [], [], _LOOK_EVERY_S)
-        forked -= {pid for pid in forked if os.waitpid(pid, os.WNOHANG)[0]}
+        pids = {run: pid for run, pid in pids.items() if not os.waitpid(pid, os.WNOHANG)[0]}
         if _STDIN in ready:
             return
         if listener.fileno() in ready:
@@ -170,26 +168,33 @@ def _serve(listener: socket.socket) -> None:
             connection.settimeout(_PATIENCE_S)
             with suppress(OSError, ValueError, KeyError), connection, connection.makefile("rb") as lines:
                 if _user_of(connection) == os.getuid():
-                    answer = _answer(json.loads(lines.readline()), connection, lines, listener, forked)
+                    answer = _answer(json.loads(lines.readline()), connection, lines, listener, pids)
                     connection.sendall(json.dumps(answer).encode() + b"\n")
 
 
 def _answer(
-    request: Mapping[str, Any], connection: socket.socket, lines: BinaryIO, listener: socket.socket, forked: set[int]
-) -> Mapping[str, object]:
+    request: Mapping[str, Any],
+    connection: socket.socket,
+    lines: BinaryIO,
+    listener: socket.socket,
+    pids: dict[str, int],
+) -> bool:
+    """Return whether a run was forked or, of one that was, whether it still runs; `pids` has them by their run."""
+    if "has" in request:
+        return request["has"] in pids
     if "interrupt" in request:
-        is_there = request["interrupt"] in forked
+        is_there = request["interrupt"] in pids
         if is_there:
-            os.kill(request["interrupt"], signal.SIGINT)
-        return {"there": is_there}
+            os.kill(pids[request["interrupt"]], signal.SIGINT)
+        return is_there
     if request["python"] != _python(sys.executable):
-        return {"pid": None}
+        return False
     pid = os.fork()
     if pid == 0:
         listener.close()
         _run(request, connection, lines)
-    forked.add(pid)
-    return {"pid": pid}
+    pids[request["fork"]] = pid
+    return True
 
 
 def _run(request: Mapping[str, Any], connection: socket.socket, lines: BinaryIO) -> NoReturn:
