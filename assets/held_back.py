@@ -6,6 +6,7 @@ Such input makes no work for a run. So a look also reports it to Dagster, as soo
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import dagster as dg
 
@@ -13,6 +14,7 @@ from tidemark.assets.display import metadata as show
 from tidemark.assets.runs import key
 from tidemark.assets.waiting_input import HELD_BACK
 from tidemark.resources import tables
+from tidemark.resources.last_look import LastLook
 from tidemark.resources.workspace import SpecFile
 
 _HOLDS = "All input that has arrived can be read"
@@ -24,6 +26,11 @@ _REMEDY = (
 def held_back_check(file: SpecFile) -> dg.AssetCheckSpec:
     """Return the check of a pipeline."""
     return dg.AssetCheckSpec(HELD_BACK, asset=key(file, tables.RAW_EVENTS), description=f"{_HOLDS}.", blocking=False)
+
+
+def forget_last_look(instance: dg.DagsterInstance, file: SpecFile) -> None:
+    """Let the next command that finds nothing to do tell Dagster: it is told something else now."""
+    LastLook(Path(instance.root_directory), file.spec.name).forget()
 
 
 def held_back_result(file: SpecFile, sentences: Sequence[str]) -> dg.AssetCheckResult:
@@ -52,6 +59,7 @@ def tell_dagster(instance: dg.DagsterInstance, file: SpecFile, sentences: Sequen
     done = event is not None and event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION  # not only planned
     before = event.asset_check_evaluation_data.description if event is not None and done else f"{_HOLDS}."
     if before != result.description:
+        forget_last_look(instance, file)
         instance.report_runless_asset_event(
             dg.AssetCheckEvaluation(
                 asset_key=check.asset_key,

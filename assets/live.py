@@ -20,7 +20,7 @@ from tidemark.assets.corrections import due
 from tidemark.assets.day_partitions import show_days_first, tell_changes
 from tidemark.assets.day_versions import stage_version
 from tidemark.assets.display import metadata as show
-from tidemark.assets.held_back import held_back_check, held_back_result
+from tidemark.assets.held_back import forget_last_look, held_back_check, held_back_result
 from tidemark.assets.ingestion import Ingested, ingest
 from tidemark.assets.joins import answer_join
 from tidemark.assets.judging import clock_of_tick, why_never
@@ -150,6 +150,7 @@ def _raw_events(file: SpecFile, assets: Mapping[str, dg.AssetSpec], run: LiveRun
         _settle(context, workspace)
         if tidemark_batch.live and (why := why_never(file.spec)):
             context.log.info("live has no effect: %s", why)
+        forget_last_look(context.instance, file)
         yield held_back_result(file, ingested.input_seen.held_back if ingested else held_back_now(workspace))
         read = ingested or Ingested(Waiting())
         input_seen = read.input_seen

@@ -5,6 +5,7 @@ Here: the look at sources and at the log of batches. Not here: doing it, and whe
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tidemark.assets.corrections import due
@@ -77,6 +78,17 @@ def input_signature(workspace: Workspace) -> str:
     sources, base = workspace.spec.sources, workspace.file.folder
     inputs = [reader_of(source, base).seen(KnownOf(workspace, source)) for source in sources]
     return _digest([workspace.spec.fingerprint(), inputs])
+
+
+def all_that_is_told(workspace: Workspace, held_back: Sequence[str]) -> str:
+    """Return a text of all that Dagster is told of a look without work: what is the same was told.
+
+    Of the lake it depends on the log of batches alone: each change of days and their rows is a batch.
+    """
+    version = workspace.lake.version(tables.BATCHES) if workspace.exists else None
+    file = workspace.file
+    keys = {name: [*key] for name, key in sorted(file.asset_keys.items())}
+    return _digest([str(workspace.folder), workspace.spec.fingerprint(), keys, version, list(held_back)])
 
 
 def has_unprocessed(

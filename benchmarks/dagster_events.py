@@ -22,8 +22,9 @@ from sqlalchemy import create_engine, inspect, text
 from benchmarks.machine import described
 from tidemark.assets import day_partitions
 from tidemark.assets.day_partitions import Told, show_days, show_days_first
+from tidemark.pipelines.execution import backfill_days, chosen_days
 from tidemark.pipelines.rebuilding import chosen_windows
-from tidemark.pipelines.runner import RunOptions, backfill_days, chosen_days, run_pipeline
+from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.pipelines.upkeep import forget_runs
 from tidemark.resources.settings import Settings, use_dagster_home

@@ -208,13 +208,13 @@ def _run_one(file: "SpecFile", settings: "Settings", options: "RunOptions") -> b
     """Run a pipeline and show what it did; return False if files were held back."""
     from tidemark.assets.alerts import DEAD_LETTER_RATE
     from tidemark.assets.losses.of_batch import lost_lately
-    from tidemark.pipelines.instance import dagster_instance
+    from tidemark.pipelines.instance import instance_at_need
     from tidemark.pipelines.runner import run_pipeline
     from tidemark.pipelines.terminal import show_report, telling
     from tidemark.resources.workspace import Workspace
 
     name = file.spec.name
-    with dagster_instance(settings, name, tell=say) as instance, telling(name) as tell:
+    with instance_at_need(settings, name, tell=say) as instance, telling(name) as tell:
         done = run_pipeline(file, settings, options, instance=instance, tell=tell)
     show_report(Workspace(file, settings.warehouse), done)
     if options.reopen is not None and not done.batches:

@@ -16,8 +16,8 @@ from dagster import DagsterInstance
 from tidemark.assets.differences import Changed, Difference, differences
 from tidemark.assets.rebuild.plan import RebuildPlan
 from tidemark.pipelines.command_line import pipeline_of
+from tidemark.pipelines.execution import rebuild_pipeline
 from tidemark.pipelines.rebuilding import RejudgeSettings, ReplaySettings
-from tidemark.pipelines.runner import rebuild_pipeline
 from tidemark.pipelines.terminal import in_a_line, plain
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace, silent

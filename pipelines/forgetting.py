@@ -36,8 +36,8 @@ from tidemark.assets.rebuild.forgetting import all_rows, plan_forgetting, rows_t
 from tidemark.assets.runs import key
 from tidemark.pipelines.command_line import pipeline_of
 from tidemark.pipelines.deciding import Decided
+from tidemark.pipelines.execution import rebuild_pipeline
 from tidemark.pipelines.rebuilding import ForgetSettings
-from tidemark.pipelines.runner import rebuild_pipeline
 from tidemark.pipelines.upkeep import ENDED, forget_run, is_run_of, jobs_of
 from tidemark.resources import tables
 from tidemark.resources.places.place import relative

@@ -25,19 +25,11 @@ from tidemark.pipelines.case_tests.capture import capture as captured
 from tidemark.pipelines.case_tests.suite import CasesReport, judge, read_cases
 from tidemark.pipelines.command_line import SPECS, pipeline_of
 from tidemark.pipelines.deciding import Rejudged, Replayed, corrected_lines, decide
-from tidemark.pipelines.instance import dagster_instance
+from tidemark.pipelines.execution import BackfillReport, backfill_days, chosen_days, rebuild_pipeline
+from tidemark.pipelines.instance import InstanceAtNeed, dagster_instance, instance_at_need
 from tidemark.pipelines.questions import settings_with, stretch_of
 from tidemark.pipelines.rebuilding import RebuildSettings, Rebuilt, RejudgeSettings, ReplaySettings, chosen_windows
-from tidemark.pipelines.runner import (
-    BackfillReport,
-    RunOptions,
-    RunReport,
-    backfill_days,
-    check_live,
-    chosen_days,
-    rebuild_pipeline,
-    run_pipeline,
-)
+from tidemark.pipelines.runner import RunOptions, RunReport, check_live, run_pipeline
 from tidemark.pipelines.spec_files import as_shown, read_spec
 from tidemark.resources.machine import listening
 from tidemark.resources.settings import Clock, Settings, ensure_dagster_home, from_environment
@@ -99,7 +91,7 @@ def run(
         check_live(file, end_of_input, tell)
     settings = _settings(warehouse, spark)
     shown = as_shown(file, settings.dagster_home)
-    with as_guest(), _instance(instance, settings, file.spec.name) as used:
+    with as_guest(), _at_need(instance, settings, file.spec.name) as used:
         return run_pipeline(shown, settings, options, instance=used, tell=tell)
 
 
@@ -548,6 +540,15 @@ def _instance(
         return nullcontext(instance)
     ensure_dagster_home(settings.dagster_home)
     return dagster_instance(settings, pipeline, tell=_LOG.info)
+
+
+def _at_need(
+    instance: DagsterInstance | None, settings: Settings, pipeline: str
+) -> AbstractContextManager[DagsterInstance | InstanceAtNeed]:
+    if instance is not None:
+        return nullcontext(instance)
+    ensure_dagster_home(settings.dagster_home)
+    return instance_at_need(settings, pipeline, tell=_LOG.info)
 
 
 @contextmanager

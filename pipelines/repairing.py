@@ -16,8 +16,8 @@ from tidemark.assets.audit.repair import REASON, Repair, gone, plan_repair
 from tidemark.assets.audit.rereading import mend_log
 from tidemark.assets.audit.whole import audit
 from tidemark.assets.foreign_changes import commit_mended, decide_on_changes
+from tidemark.pipelines.execution import rebuild_pipeline
 from tidemark.pipelines.rebuilding import RebuildSettings
-from tidemark.pipelines.runner import rebuild_pipeline
 from tidemark.resources.settings import Settings
 from tidemark.resources.spark.choice import choose_spark, open_session
 from tidemark.resources.workspace import SpecFile, Workspace

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tidemark.pipelines.component import TidemarkPipelines
     from tidemark.pipelines.deciding import Rejudged, Replayed
     from tidemark.pipelines.definitions import definitions
+    from tidemark.pipelines.execution import BackfillReport
     from tidemark.pipelines.library import (
         advise,
         backfill,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     )
     from tidemark.pipelines.rebuilding import Rebuilt
     from tidemark.pipelines.resource import TidemarkResource
-    from tidemark.pipelines.runner import BackfillReport, RunReport
+    from tidemark.pipelines.runner import RunReport
     from tidemark.pipelines.spec_files import spec
     from tidemark.pipelines.status import Status, status
     from tidemark.resources.batches.committed import consistent, read, table
@@ -99,6 +100,7 @@ _MODULES = {
     "tidemark.assets.questions.simulation": ["Simulation"],
     "tidemark.assets.spec_plan": ["SpecPlan"],
     "tidemark.pipelines.case_tests.suite": ["CasesReport"],
+    "tidemark.pipelines.execution": ["BackfillReport"],
     "tidemark.pipelines.library": [
         "advise",
         "backfill",
@@ -115,7 +117,7 @@ _MODULES = {
     ],
     "tidemark.pipelines.rebuilding": ["Rebuilt"],
     "tidemark.pipelines.resource": ["TidemarkResource"],
-    "tidemark.pipelines.runner": ["BackfillReport", "RunReport"],
+    "tidemark.pipelines.runner": ["RunReport"],
     "tidemark.pipelines.spec_files": ["spec"],
     "tidemark.pipelines.status": ["Status", "status"],
     "tidemark.resources.batches.committed": ["consistent", "read", "table"],

@@ -142,9 +142,9 @@ def backfill(
 
     Exit status: 0 done; 2 bad spec, days or usage; 1 a failure.
     """
+    from tidemark.pipelines.execution import backfill_days, chosen_days
     from tidemark.pipelines.instance import dagster_instance
     from tidemark.pipelines.rebuilding import chosen_windows
-    from tidemark.pipelines.runner import backfill_days, chosen_days
     from tidemark.pipelines.terminal import listed, telling
 
     [file] = read_specs([spec], overrides)
@@ -210,9 +210,9 @@ def rebuild(
     from uuid import uuid4
 
     from tidemark.assets.rebuild.switch import drop_windows
+    from tidemark.pipelines.execution import rebuild_pipeline
     from tidemark.pipelines.instance import dagster_instance
     from tidemark.pipelines.rebuilding import RebuildSettings
-    from tidemark.pipelines.runner import rebuild_pipeline
     from tidemark.pipelines.terminal import telling
     from tidemark.pipelines.watches import lineage_watch
     from tidemark.resources.workspace import Workspace

@@ -23,9 +23,10 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from tidemark.pipelines.command_line import in_words
+from tidemark.pipelines.execution import rebuild_pipeline
 from tidemark.pipelines.forgetting import forget
 from tidemark.pipelines.rebuilding import RebuildSettings, ReplaySettings
-from tidemark.pipelines.runner import RunOptions, rebuild_pipeline, run_pipeline
+from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.pipelines.upkeep import maintain
 from tidemark.resources.batches.batch_log import BatchLog

@@ -27,8 +27,8 @@ from tests.runs.running import (
 from tidemark.assets import day_partitions
 from tidemark.assets.day_partitions import show_days_held, told_of
 from tidemark.pipelines.definitions import build_definitions
+from tidemark.pipelines.execution import rebuild_pipeline
 from tidemark.pipelines.rebuilding import RebuildSettings
-from tidemark.pipelines.runner import rebuild_pipeline
 from tidemark.timeops.spec import parse_spec
 
 SPEC = """

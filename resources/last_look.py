@@ -1,0 +1,62 @@
+"""The note of a Dagster home on the last look at a pipeline that found nothing to do, and of which Dagster was told.
+
+Here: the note, and for how long it holds. Not here: what a look finds (assets/pending_work.py), what Dagster is told of
+it (assets/held_back.py, assets/day_partitions.py), who asks (pipelines/instance.py).
+
+Whoever tells Dagster something else removes the note. Where that is impossible (a person deletes days in Dagster's
+UI, a machine with another home shares its database) the note is believed for an hour.
+"""
+
+import hashlib
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from tidemark.resources.places.place import write_whole
+
+HOLDS_FOR = timedelta(hours=1)
+"""How long a look that finds the same may leave Dagster alone: days get late by the clock alone, too."""
+_FOLDER = "tidemark_looks"
+
+
+@dataclass(frozen=True)
+class LastLook:
+    """The note on one pipeline.
+
+    Attributes:
+        home: Dagster's home; it may be one that cannot be written, where no look is ever noted.
+        pipeline: Name of the pipeline.
+    """
+
+    home: Path
+    pipeline: str
+
+    def was(self, look: str, now: datetime) -> bool:
+        """Return whether Dagster was told of a look that found the same, within the last hour."""
+        try:
+            noted = json.loads(self._file.read_text(encoding="utf-8"))
+            age = now - datetime.fromisoformat(noted["at"])
+            return bool(noted["look"] == self._under_settings(look) and timedelta(0) <= age < HOLDS_FOR)
+        except (OSError, ValueError, TypeError, KeyError):
+            return False
+
+    def note(self, look: str, now: datetime) -> None:
+        """Note that Dagster was told of a look."""
+        with suppress(OSError):
+            write_whole(self._file, json.dumps({"look": self._under_settings(look), "at": now.isoformat()}))
+
+    def forget(self) -> None:
+        """Remove the note: Dagster is told something else."""
+        with suppress(OSError):
+            self._file.unlink()
+
+    @property
+    def _file(self) -> Path:
+        return self.home / _FOLDER / f"{self.pipeline}.json"
+
+    def _under_settings(self, look: str) -> str:
+        """Return a text of a look and of the settings of the instance, which say where its database is."""
+        settings = (self.home / "dagster.yaml").read_bytes()
+        return hashlib.sha256(settings + look.encode()).hexdigest()
