@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from tidemark.assets.corrections import due
 from tidemark.assets.pending_work import has_unprocessed
+from tidemark.assets.recorded_corrections import due
 from tidemark.assets.spec_changes import check_spec
 from tidemark.assets.waiting_input import HELD_BACK, Waiting, waiting_input
 from tidemark.resources.batches.plans import Plan, RebuildInput

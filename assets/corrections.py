@@ -1,8 +1,8 @@
 """Rows that another table has changed since they were read, and the records of the log that this corrects.
 
-Here: comparing the table before and after, finding the records, the control item, whether tables have to be rebuilt
-for it. Not here: reading the table (resources/sources/), the log with corrections (exclusions.py), rebuilding tables
-(rebuild/).
+Here: comparing the table before and after, finding the records, the control item. Not here: reading the table
+(resources/sources/), the log with corrections (exclusions.py), what was recorded of earlier ones
+(recorded_corrections.py), rebuilding tables (rebuild/).
 
 The upstream pipeline decides which columns identify a row: window and groups for a result. A row that has changed
 takes the place of the one that it replaces. It is judged as if it had come as it is now. In other tables only equal
@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from tidemark.assets.exclusions import Excluded, Numbers, as_it_is, excluded, moved_clock, pairs_of, ranges_of
-from tidemark.assets.log_control import CORRECTION, control_item, recorded
+from tidemark.assets.log_control import CORRECTION, control_item
 from tidemark.resources import tables
 from tidemark.resources.batches.committed import Published, pipeline_of
 from tidemark.resources.sources.records import FILE, MALFORMED, MODIFIED, POSITION, RESCUED
@@ -221,35 +221,3 @@ def sentence_of(correction: Correction) -> str:
         return found
     rows = "row" if correction.unknown == 1 else "rows"
     return f"{found}; the log has no record of {correction.unknown:,} {rows} that it took away"
-
-
-@dataclass(frozen=True)
-class Due:
-    """Corrections of records that batches had processed, from which nothing has been recomputed yet.
-
-    Attributes:
-        sentences: One for each.
-        moves_clock: One of them took away a record that had moved the clock of the log.
-    """
-
-    sentences: tuple[str, ...] = ()
-    moves_clock: bool = False
-
-
-def due(workspace: Workspace) -> Due:
-    """Return the corrections for which tables have to be rebuilt."""
-    if not workspace.exists or not workspace.lake.exists(tables.LOG_CONTROL):
-        return Due()
-    rebuilt = workspace.batches.last_rebuild()
-    after = -1 if rebuilt is None else rebuilt.batch_id
-    items = [item for item in recorded(workspace, CORRECTION) if item["_batch_id"] > after]
-    each = [(item["reason"], json.loads(item["argument"])) for item in items]
-    left = [(reason, said) for reason, said in each if said["judged"]]
-    return Due(tuple(reason for reason, _ in left), any(said["moved_clock"] for _, said in left))
-
-
-def corrections_after(workspace: Workspace, batch_id: int) -> list[str]:
-    """Return what ingestions after a batch have corrected, a sentence for each correction."""
-    if not workspace.lake.exists(tables.LOG_CONTROL):
-        return []
-    return [item["reason"] for item in recorded(workspace, CORRECTION) if item["_batch_id"] > batch_id]

@@ -1,7 +1,7 @@
 """Judging a batch: from the stored state, through the engine, to what became of its records.
 
-Here: the state that its segment begins with, the position after it, and the tick that a live run may add after its
-last record. Not here: the rules (timeops/engine.py), reading each part of the state (state/).
+Here: the state that its segment begins with, and the position after it. Not here: the rules (timeops/engine.py),
+reading each part of the state (state/), the tick that a live run may add behind the log (ticks.py).
 """
 
 from dataclasses import replace
@@ -19,15 +19,10 @@ from tidemark.assets.state.dedup import known_first_times, spans_of
 from tidemark.assets.state.joins import needed_by_joins, stored_by_joins
 from tidemark.assets.state.timelines import timelines_before
 from tidemark.assets.state.windows import flushed_before, needed_by, seen_by_windows
-from tidemark.assets.waiting_input import waiting_input
 from tidemark.resources.batches.position import Position
-from tidemark.resources.workspace import Workspace
 from tidemark.timeops.counts import Outcomes
 from tidemark.timeops.engine import State, advance
 from tidemark.timeops.rules import TimeRules
-from tidemark.timeops.spec import Spec
-from tidemark.timeops.utc import us_of
-from tidemark.timeops.watermark.alignment import estimated_clock
 from tidemark.timeops.watermark.timelines import STATE, arrival_watermark, own_timelines
 from tidemark.timeops.watermark.watermarks import Watermarks
 
@@ -80,38 +75,3 @@ def _position_after(batch: Batch, reached: Position, watermarks: Watermarks, rul
         final=batch.flushes,
         kept_until_us=max((us for us in instants if us is not None), default=None),
     )
-
-
-def why_never(spec: Spec) -> str | None:
-    """Say why a pipeline never has ticks, whatever comes in; return None if it may have them."""
-    if not spec.heeds_ticks:
-        return (
-            "no rule of the spec depends on the clock alone (`idle`, `emit: {every: …}`, windows that revise results)"
-        )
-    sources = [source.name for source in spec.sources if not source.follows_wall_clock]
-    return f"source `{sources[0]}` has an `arrival_time` without `live: true`" if sources else None
-
-
-def clock_of_tick(workspace: Workspace) -> int | None:
-    """Return the clock of a tick after the last record of the log, microseconds.
-
-    Returns:
-        None if no tick is possible now: by the spec, see `why_never`; if a source has no record yet; if input waits
-        or is held back; or if the clock of the log is already there.
-    """
-    if why_never(workspace.spec) is not None:
-        return None
-    now_us = us_of(workspace.clock.now())  # before the look, so that a file that comes later is after the tick
-    waiting = waiting_input(workspace)
-    if (
-        waiting.is_ready
-        or waiting.settling_files
-        or waiting.notes
-        or waiting.left
-        or waiting.errors
-        or not workspace.exists
-    ):
-        return None
-    last_arrivals = workspace.progress.last_arrivals().values()
-    estimate_us, reached_us = estimated_clock(last_arrivals, now_us), workspace.progress.log_clock_us()
-    return estimate_us if estimate_us is not None and estimate_us > (reached_us or 0) else None

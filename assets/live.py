@@ -16,18 +16,17 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
 from tidemark.assets.batch import Batch
-from tidemark.assets.corrections import due
 from tidemark.assets.day_partitions import show_days_first, tell_changes
 from tidemark.assets.day_versions import stage_version
 from tidemark.assets.display import metadata as show
 from tidemark.assets.held_back import forget_last_look, held_back_check, held_back_result
 from tidemark.assets.ingestion import Ingested, ingest
 from tidemark.assets.joins import answer_join
-from tidemark.assets.judging import clock_of_tick, why_never
 from tidemark.assets.planning import LogSegment, next_segment
 from tidemark.assets.rebuild.plan import plan_rebuild
 from tidemark.assets.rebuild.report import Telling
 from tidemark.assets.rebuild.switch import rebuild, take_new_names
+from tidemark.assets.recorded_corrections import due
 from tidemark.assets.runs import (
     RETRIES,
     LiveRun,
@@ -41,6 +40,7 @@ from tidemark.assets.runs import (
 )
 from tidemark.assets.schemas import create_tables
 from tidemark.assets.spec_changes import ensure_taken
+from tidemark.assets.ticks import clock_of_tick, why_never
 from tidemark.assets.time_adjustment import adjust_time, write_dead_letters
 from tidemark.assets.waiting_input import Waiting, held_back_now, must_process_first, waiting_input
 from tidemark.assets.windows import aggregate_windows

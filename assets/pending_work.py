@@ -8,8 +8,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tidemark.assets.corrections import due
 from tidemark.assets.planning import next_segment
+from tidemark.assets.recorded_corrections import due
 from tidemark.assets.spec_changes import ensure_taken, renamed
 from tidemark.assets.waiting_input import KnownOf, Waiting, waiting_input
 from tidemark.resources import tables

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tidemark.assets.corrections import due
 from tidemark.assets.differences import Difference, differences
 from tidemark.assets.preview import Preview, TableRows, preview
 from tidemark.assets.rebuild.plan import RebuildPlan, plan_to_spec
+from tidemark.assets.recorded_corrections import due
 from tidemark.assets.retention import log_begins_at
 from tidemark.assets.spec_changes import changes_of_spec, ensure_one_file, way_on
 from tidemark.assets.unknown_columns import never_taken

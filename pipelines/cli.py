@@ -38,10 +38,10 @@ from tidemark.timeops.errors import TidemarkError
 from tidemark.timeops.problems import SpecFileError, spec_error
 
 if TYPE_CHECKING:
-    from tidemark.pipelines.runner import RunOptions
+    from tidemark.pipelines.runner import RunOptions, RunReport
     from tidemark.resources.places.place import Place
     from tidemark.resources.settings import Settings
-    from tidemark.resources.workspace import SpecFile
+    from tidemark.resources.workspace import SpecFile, Workspace
     from tidemark.timeops.cases import CasesFile
 
 
@@ -206,8 +206,6 @@ def run_all(files: Sequence["SpecFile"], settings: "Settings", options: "RunOpti
 
 def _run_one(file: "SpecFile", settings: "Settings", options: "RunOptions") -> bool:
     """Run a pipeline and show what it did; return False if files were held back."""
-    from tidemark.assets.alerts import DEAD_LETTER_RATE
-    from tidemark.assets.losses.of_batch import lost_lately
     from tidemark.pipelines.instance import instance_at_need
     from tidemark.pipelines.runner import run_pipeline
     from tidemark.pipelines.terminal import show_report, telling
@@ -219,9 +217,8 @@ def _run_one(file: "SpecFile", settings: "Settings", options: "RunOptions") -> b
     show_report(Workspace(file, settings.warehouse), done)
     if options.reopen is not None and not done.batches:
         say(f"{name}: it stays flushed because there is no new input; --reopen had no effect.")
-    if done.counts.refused and not any(DEAD_LETTER_RATE.name in message for message in done.alerts):
-        for message in lost_lately(Workspace(file, settings.warehouse)):
-            say(f"{name}: {message}")
+    for message in _losses_without_alert(Workspace(file, settings.warehouse), done):
+        say(f"{name}: {message}")
     for message in (*done.alerts, *done.passed_over, *done.new_columns, *done.corrections):
         say(f"{name}: {message}")
     if done.waiting:
@@ -234,6 +231,17 @@ def _run_one(file: "SpecFile", settings: "Settings", options: "RunOptions") -> b
         say(f"{name}: {len(done.held_back)} {what} held back; everything else was processed.")
         say("\n".join(done.held_back))
     return not done.held_back
+
+
+def _losses_without_alert(workspace: "Workspace", done: "RunReport") -> Sequence[str]:
+    """Return what a run has lost lately, if it refused records and no alert says so."""
+    if not done.counts.refused:
+        return ()
+    from tidemark.assets.alerts import DEAD_LETTER_RATE
+    from tidemark.assets.losses.of_batch import lost_lately
+
+    is_said = any(DEAD_LETTER_RATE.name in message for message in done.alerts)
+    return () if is_said else lost_lately(workspace)
 
 
 def _run_cases(file: "SpecFile", cases: Sequence[Path]) -> int:

@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tidemark.assets.corrections import corrections_after
-from tidemark.assets.judging import clock_of_tick, why_never
 from tidemark.assets.pending_work import all_that_is_told, has_unprocessed
 from tidemark.assets.planning import not_flushed
+from tidemark.assets.recorded_corrections import corrections_after
 from tidemark.assets.spec_changes import ensure_taken
 from tidemark.assets.state.files import copies_after
+from tidemark.assets.ticks import clock_of_tick, why_never
 from tidemark.assets.unknown_columns import first_met
 from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.pipelines.instance import InstanceAtNeed

@@ -13,12 +13,12 @@ from typing import Any
 
 from tidemark.assets.alerts import DEAD_LETTER_RATE
 from tidemark.assets.conditions import look_at
-from tidemark.assets.corrections import corrections_after
 from tidemark.assets.exclusions import excluded
 from tidemark.assets.losses.of_batch import lost_lately
 from tidemark.assets.rebuild.erasing import unfinished
 from tidemark.assets.rebuild.forgetting import blanked
 from tidemark.assets.rebuild.shadow import begun
+from tidemark.assets.recorded_corrections import corrections_after
 from tidemark.assets.retention import first_days
 from tidemark.assets.waiting_input import Waiting
 from tidemark.pipelines.command_line import SPECS

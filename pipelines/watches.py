@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidemark.assets.alert_messages import notify, say_once
 from tidemark.assets.batch_tables import BatchTables, tables_of
 from tidemark.resources import openlineage
 from tidemark.resources.batches.plans import BatchEvent
@@ -68,6 +67,8 @@ def alert_look(workspace: Workspace) -> None:
     """Look at a pipeline, and send the messages that are due."""
     if not workspace.spec.alerts.notify:
         return
+    from tidemark.assets.alert_messages import notify, say_once  # noqa: PLC0415 - few pipelines send messages
+
     try:
         say_once(workspace, notify(workspace, deliver))
     except Exception as error:

@@ -1,7 +1,7 @@
 """The note of a Dagster home on the last look at a pipeline that found nothing to do, and of which Dagster was told.
 
-Here: the note, and for how long it holds. Not here: what a look finds (assets/pending_work.py), what Dagster is told of
-it (assets/held_back.py, assets/day_partitions.py), who asks (pipelines/instance.py).
+Here: the note, and for how long it holds. Not here: what a look finds (assets/pending_work.py), what Dagster is told
+of it (assets/held_back.py, assets/day_partitions.py), who asks (pipelines/instance.py).
 
 Whoever tells Dagster something else removes the note. Where that is impossible (a person deletes days in Dagster's
 UI, a machine with another home shares its database) the note is believed for an hour.

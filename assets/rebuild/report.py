@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from tidemark.assets.alerts import check_alert
 from tidemark.assets.batch import BatchWriter
 from tidemark.assets.checks import checks_of, expectations
-from tidemark.assets.corrections import due
 from tidemark.assets.day_checks import view_of
 from tidemark.assets.day_partitions import note_told, show_days_held, tell_days, untold_days
 from tidemark.assets.day_versions import data_version, stage_version, stale_days
@@ -26,6 +25,7 @@ from tidemark.assets.rebuild.forgetting import forgets
 from tidemark.assets.rebuild.plan import RebuildPlan
 from tidemark.assets.rebuild.replaying import decides_on_letters
 from tidemark.assets.rebuild.shadow import Shadow
+from tidemark.assets.recorded_corrections import due
 from tidemark.assets.runs import Report, key
 from tidemark.assets.windows import rows_by_day
 from tidemark.resources import tables
