@@ -1,7 +1,7 @@
 """The functions with which a program runs, plans and asks pipelines: `tm.run`, `tm.replay`, `tm.explain` and others.
 
 Here: their arguments, and the process of the caller, which finds its Spark and its handlers of signals as they were.
-Not here: what commands and these functions share (runner.py, instance.py), `tm.status` (status.py).
+Not here: what commands and these functions share (runner.py, execution.py, instance.py), `tm.status` (status.py).
 """
 
 import logging

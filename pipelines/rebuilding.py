@@ -1,7 +1,7 @@
 """Rebuilds of a pipeline: its derived tables computed again from the log, by jobs.
 
 Here: the jobs, and the Spark that they need. Not here: the rebuild itself and its report to Dagster
-(assets/rebuild/), running a job for a person who waits (runner.py), the command's words (commands/operating.py).
+(assets/rebuild/), running a job for a person who waits (execution.py), the command's words (commands/operating.py).
 """
 
 import json
