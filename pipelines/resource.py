@@ -9,6 +9,7 @@ find it there, and so does a run that continues where another one failed. Any ot
 
 import hashlib
 import json
+import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -128,7 +129,8 @@ class TidemarkResource(dg.ConfigurableResource):  # type: ignore[type-arg] # it 
         run_id, instance = _run_of(context), context.instance
         if run_id is None:
             return _last_batch(place, name)
-        with FileLock(Path(tempfile.gettempdir(), f"tidemark-read-{run_id}.lock")):  # steps of a run begin together
+        # Steps of a run begin together. The file stays, so that there is one and not one for each run.
+        with FileLock(Path(tempfile.gettempdir(), f"tidemark-read-{os.getuid()}.lock")):
             run = instance.get_run_by_id(run_id)
             assert run is not None  # it is at work
             noted = _noted(run, tag) or _of_parent(instance, run, tag)

@@ -1,6 +1,6 @@
-"""A Spark that stays warm between runs: started, warmed up by a small pipeline, and there until it is stopped.
+"""A Spark and a process that stay warm between runs: started, warmed up by a small pipeline, there until stopped.
 
-Here: its life. Not here: what a person types (commands/operating.py), its settings and how runs find it
+Here: their life. Not here: what a person types (commands/operating.py), Spark's settings and how runs find it
 (resources/spark/server.py), who takes it (resources/spark/choice.py).
 """
 
@@ -8,17 +8,16 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from pathlib import Path
+from contextlib import contextmanager, suppress
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from tidemark.pipelines.spec_files import read_specs, spec_paths
-from tidemark.pipelines.warm_runs import warm_runs
+from tidemark.pipelines.warm_asking import warm_process
+from tidemark.resources.scratch import scratch_folder
 from tidemark.resources.settings import SPARK_VARIABLE, Settings
 from tidemark.resources.sources.kinds import reader_of
 from tidemark.resources.spark.choice import stores_of
@@ -52,9 +51,9 @@ windows:
 
 
 def serve(settings: Settings, port: int, tell: Callable[[str], None], *, metrics_port: int | None = None) -> None:
-    """Keep a warm Spark for the runs that have this Dagster home, until it is told to stop.
+    """Keep a warm Spark and a warm process for all that have this Dagster home, until it is told to stop.
 
-    It listens on this machine alone. A Spark that the settings name computes. With `metrics_port` it answers there
+    They listen on this machine alone. A Spark that the settings name computes. With `metrics_port` it answers there
     with metrics of the pipelines whose specs are in the folder of the settings, also while Spark starts.
 
     Raises:
@@ -62,17 +61,25 @@ def serve(settings: Settings, port: int, tell: Callable[[str], None], *, metrics
         KeyboardInterrupt: It was told to stop.
     """
     _check(settings, port)
-    if metrics_port is None:
+    # The warm process imports while Spark starts.
+    with warm_process(settings.dagster_home), _metrics(settings, metrics_port, tell):
         _serve(settings, port, tell)
+
+
+@contextmanager
+def _metrics(settings: Settings, port: int | None, tell: Callable[[str], None]) -> Iterator[None]:
+    """Answer with metrics at a port during the block, if there is one."""
+    if port is None:
+        yield
         return
     from tidemark.pipelines.metrics import ADDRESS, Look, endpoint, look  # noqa: PLC0415 - only where they are asked for
 
     def look_at_all() -> list[Look]:
         return [look(path, settings.warehouse) for path in spec_paths([settings.specs])]
 
-    with endpoint(metrics_port, look_at_all):
-        tell(f"metrics of the specs in {settings.specs} are at http://{ADDRESS}:{metrics_port}/metrics")
-        _serve(settings, port, tell)
+    with endpoint(port, look_at_all):
+        tell(f"metrics of the specs in {settings.specs} are at http://{ADDRESS}:{port}/metrics")
+        yield
 
 
 def _serve(settings: Settings, port: int, tell: Callable[[str], None]) -> None:
@@ -94,10 +101,9 @@ def _serve(settings: Settings, port: int, tell: Callable[[str], None]) -> None:
             home = settings.dagster_home
             leave_note(home, note)
             try:
-                with warm_runs(home):
-                    tell(f"ready at {note.address}: runs with DAGSTER_HOME={home} use it; Ctrl-C stops it")
-                    while answers(note.url):
-                        time.sleep(_LOOK_EVERY_S)
+                tell(f"ready at {note.address}: runs with DAGSTER_HOME={home} use it; Ctrl-C stops it")
+                while answers(note.url):
+                    time.sleep(_LOOK_EVERY_S)
             finally:
                 remove_note(home, note)
         raise TidemarkError("Spark has ended.", remedy="read the messages above, and start it again.")
@@ -136,8 +142,7 @@ def _check(settings: Settings, port: int) -> None:
 
 def _warm_up(note: ServerNote) -> None:
     """Run a small pipeline, batch after batch: the first queries of a JVM take several times as long as others."""
-    with tempfile.TemporaryDirectory(prefix="tidemark-warm-up-") as name:
-        folder = Path(name)
+    with scratch_folder() as folder:
         (folder / "in").mkdir()
         spec = folder / "warm_up.yaml"
         spec.write_text(_WARM_UP_SPEC)

@@ -14,7 +14,7 @@ import click
 
 from tidemark.pipelines.command_line import in_words, settings_of
 from tidemark.pipelines.demo import LANDING, SPEC, land_flights
-from tidemark.pipelines.warm_runs import warm_runs
+from tidemark.pipelines.warm_asking import warm_process
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -32,7 +32,7 @@ def main(port: int) -> None:
         command = [str(dg), "dev", "-w", str(ROOT / "workspace.yaml"), "-p", str(port)]
         # A process started in the background ignores Ctrl-C, and Dagster inherits that: it could not be ended.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        with warm_runs(settings.dagster_home):
+        with warm_process(settings.dagster_home):
             dagster = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **places})
             # The terminal sends Ctrl-C to Dagster as well, and Dagster ends its own processes.
             signal.signal(signal.SIGINT, signal.SIG_IGN)

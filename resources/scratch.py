@@ -60,6 +60,6 @@ def _sweep(parent: Path) -> None:
 
 def _remove(folder: Path, lock: FileLock, owner: int) -> None:
     """Remove the folder at the end of the process: the JVM, which ends a moment later, no longer needs it."""
-    if os.getpid() == owner:  # a fork of it ends without its exit handlers
+    if os.getpid() == owner:  # a fork of it may have inherited the handler
         shutil.rmtree(folder, ignore_errors=True)
         lock.release()

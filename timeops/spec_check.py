@@ -23,7 +23,7 @@ from tidemark.timeops.expressions.aggregates import cut
 from tidemark.timeops.expressions.refusals import REFUSALS, Asked, faults_of, functions_of, problem_of
 from tidemark.timeops.expressions.text_times import constant_time_problem, hidden_time_problem, local_time_problem
 from tidemark.timeops.expressions.tokens import columns_named, quoted
-from tidemark.timeops.expressions.try_expression import Columns, parts, text_problem
+from tidemark.timeops.expressions.try_expression import Columns, is_collated, is_storable, text_problem
 from tidemark.timeops.problems import Path, Problem
 from tidemark.timeops.spec import JoinSpec, Spec, WindowSpec
 from tidemark.timeops.spec.changes import types_in_tables
@@ -33,12 +33,6 @@ from tidemark.timeops.spec.window import result_columns
 from tidemark.timeops.windows.first_rows import has_order
 
 _KEY = "__tm_key"
-_STORABLE = (
-    *(T.StringType, T.BooleanType, T.NumericType, T.BinaryType),
-    *(T.DateType, T.TimestampType, T.TimestampNTZType),
-    *(T.ArrayType, T.MapType, T.StructType),
-)
-
 _COUNTS = frozenset({"count", "approx_count_distinct"})
 _RANKED = frozenset({"min_by", "max_by"})
 
@@ -120,16 +114,6 @@ def _joined(join: JoinSpec, columns: JoinColumns, events: DataFrame) -> DataFram
     return events.selectExpr(*map(quoted, columns.left), *of_right, TIMESTAMP, *seqs)
 
 
-def is_storable(kind: T.DataType) -> bool:
-    """Return whether a table can have a column of this type."""
-    return all(isinstance(part, _STORABLE) for part in parts(kind)) and not _is_collated(kind)
-
-
-def _is_collated(kind: T.DataType) -> bool:
-    """Return whether values of a type may be equal and yet differ, such as 'a' and 'A', so that chance keeps one."""
-    return any(isinstance(part, T.StringType) and not part.isUTF8BinaryCollation() for part in parts(kind))
-
-
 def _given(texts: Iterable[tuple[Path, str | None]], judge: Judge) -> list[Place]:
     return [Place(at, text, judge) for at, text in texts if text is not None]
 
@@ -206,7 +190,7 @@ class _Check:
         ]
         judged |= self.aggregates(events, named)
         for place in named:
-            if not _is_collated(judged.get(place.at, T.NullType())):  # otherwise it has been said
+            if not is_collated(judged.get(place.at, T.NullType())):  # otherwise it has been said
                 for text in _kept_by(place.text):
                     self._types(
                         events, [Place(place.at, text, _plain_problem)], lambda columns: events.select(*columns)
@@ -337,7 +321,7 @@ def _kept_by(aggregate: str) -> list[str]:
 
 
 def _plain_problem(kind: T.DataType, text: str) -> Problem | None:
-    if not _is_collated(kind):
+    if not is_collated(kind):
         return None
     fault = (
         f"`{text}` is {_shown(kind)}: of texts that it treats as equal, the order of rows decides which one is kept"
@@ -378,7 +362,7 @@ def _ordered(kind: T.DataType, text: str) -> Problem | None:
 def _result_problem(kind: T.DataType, text: str) -> Problem | None:
     if is_storable(kind):
         return None
-    if _is_collated(kind):
+    if is_collated(kind):
         return _plain_problem(kind, text)
     shown = _shown(kind)
     remedy = "write it as text or a number"

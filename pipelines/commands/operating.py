@@ -472,11 +472,12 @@ def register(*, specs: tuple[Path, ...], warehouse: Path | None, overrides: tupl
 @spark_ui_option
 @says_errors
 def serve(*, port: int, metrics_port: int | None, spark_ui: bool) -> None:
-    """Keep a Spark warm for the runs on this machine, until Ctrl-C.
+    """Keep Spark and Python warm for runs on this machine, until Ctrl-C.
 
-    Runs that have the same DAGSTER_HOME use it as long as it answers, and compute in their own process when it does
-    not. It is a Spark Connect server with Delta Lake that listens on this machine only and admits users that can read
-    DAGSTER_HOME.
+    Runs that have the same DAGSTER_HOME use that Spark as long as it answers, and compute in their own process when
+    it does not. It is a Spark Connect server with Delta Lake that listens on this machine only and admits users that
+    can read DAGSTER_HOME. The Python process has imported everything: commands of this user, and runs that Dagster
+    launches, begin as forks of it.
 
     Exit status: 130 stopped with Ctrl-C; 143 with SIGTERM; 1 a failure, also when Spark ends by itself.
     """

@@ -41,10 +41,9 @@ from tidemark.timeops.events.event_time import text_at
 from tidemark.timeops.expressions.refusals import first_sentence
 from tidemark.timeops.expressions.text_values import EXACT, inside_sql, value_sql
 from tidemark.timeops.expressions.tokens import literal, literal_map, quoted
-from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND, Columns, holds
+from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND, Columns, holds, is_storable
 from tidemark.timeops.spec import Source
 from tidemark.timeops.spec.fields import ILLEGAL_IN_STRUCTS, name_in_tables, names_in_files
-from tidemark.timeops.spec_check import is_storable
 
 CUT_MARK = "\x01\x02too long\x03"
 """Begins a line that was cut short. No record begins so: JSON cannot, and a csv line is checked for it first."""

@@ -33,6 +33,11 @@ _END = "\n"  # of an expression, which may end in a comment
 _WITHOUT_HASH = (T.MapType, T.VariantType)
 _TOTAL_TYPES = (T.NumericType, T.StringType, T.BooleanType)
 _WITH_TEXT = (T.StringType, T.BooleanType, T.NumericType, T.DatetimeType, T.AnsiIntervalType)
+_STORABLE = (
+    *(T.StringType, T.BooleanType, T.NumericType, T.BinaryType),
+    *(T.DateType, T.TimestampType, T.TimestampNTZType),
+    *(T.ArrayType, T.MapType, T.StructType),
+)
 _TOTAL_WORDS = frozenset(
     """and as between bigint boolean case cast decimal distinct double else end false float in int integer is long not
     null or smallint string then tinyint true try_cast when""".split()  # noqa: SIM905
@@ -349,3 +354,13 @@ def holds(kind: T.DataType, kinds: tuple[type[T.DataType], ...]) -> bool:
 def holds_floats(kind: T.DataType) -> bool:
     """Return whether a value of a type is a floating-point number, or may hold one; keys of maps aside."""
     return holds(kind, (T.DoubleType, T.FloatType))
+
+
+def is_storable(kind: T.DataType) -> bool:
+    """Return whether a table can have a column of this type."""
+    return all(isinstance(part, _STORABLE) for part in parts(kind)) and not is_collated(kind)
+
+
+def is_collated(kind: T.DataType) -> bool:
+    """Return whether values of a type may be equal and yet differ, such as 'a' and 'A', so that chance keeps one."""
+    return any(isinstance(part, T.StringType) and not part.isUTF8BinaryCollation() for part in parts(kind))

@@ -9,7 +9,7 @@ import pytest
 from dagster import DagsterInstance, DagsterRunStatus
 
 from tests.processes import wait_until
-from tidemark.pipelines.warm_runs import warm_runs
+from tidemark.pipelines.warm_asking import warm_process
 
 JOBS = """
 import os, time
@@ -67,7 +67,7 @@ def test_a_launched_run_is_a_fork_of_the_warm_process_can_be_stopped_and_without
         return found is not None and found.status == status
 
     with DagsterInstance.from_config(str(home)) as instance:
-        with warm_runs(home):
+        with warm_process(home):
             wait_until((home / "warm_runs.json").exists, log)
             forked = launch("noting")
             wait_until(lambda: is_at(forked, DagsterRunStatus.SUCCESS), log)

@@ -1,0 +1,35 @@
+"""Where the command `tidemark` begins: in a fork of the warm process of this Dagster home, or without one here.
+
+Here: which of the two. Not here: the commands (cli.py), the warm process (warm_process.py).
+
+Nothing of Tidemark's own is imported before that is known.
+"""
+
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from tidemark.pipelines.warm_asking import run_in_fork
+
+_STAY_HERE = ("serve",)
+
+
+def main() -> None:
+    """Run the command line of this process; exit as the command does, or by the signal that has ended it."""
+    home = Path(os.environ.get("DAGSTER_HOME") or ".dagster")
+    code = None if sys.argv[1:2] in ([], *([name] for name in _STAY_HERE)) else run_in_fork(home, sys.argv)
+    if code is None:
+        from tidemark.pipelines.cli import main as run_here  # noqa: PLC0415 - takes half a second
+
+        run_here(prog_name="tidemark")
+    elif code < 0:
+        with suppress(OSError):  # SIGKILL has no handler
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

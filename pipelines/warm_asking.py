@@ -1,0 +1,180 @@
+"""Asking the warm process of a Dagster home: for a fork that does a run of Dagster, or a command.
+
+Here: who asks, and what both sides know. Not here: that process (warm_process.py), Dagster's launcher (warm_runs.py),
+where a command begins (entrance.py).
+
+The caller falls back to a new Python, so each answer says whether there is a fork. A fork waits for a second line
+before it begins: a caller that has gone has used another way by then, and the work must not be done twice.
+
+A command imports this before anything else, so nothing here takes long to import.
+"""
+
+import json
+import os
+import resource
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""The signals that a command passes on to the fork that does its work."""
+NOTE = "warm_runs.json"
+"""The file of a home that names the socket of its warm process."""
+PATIENCE_S = 30.0
+GO = b"go\n"
+"""The second line, which lets a fork begin."""
+_NO_ANSWER = (OSError, ValueError, TypeError, KeyError)  # also of a note that is not one
+_PIECE_BYTES = 65_536
+_NAMESPACES = ("mnt", "pid", "net")
+_STREAMS = 3
+_READ_EARLY = ("ARROW_", "LD_", "MALLOC_", "OMP_", "PYTHON")
+"""Prefixes of variables that libraries read when they are loaded: a fork has the values of the warm process."""
+_LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
+
+
+def ask(home: Path, request: Mapping[str, Any]) -> bool:
+    """Return the answer of the warm process of a Dagster home; False if none of this user answers."""
+    with suppress(*_NO_ANSWER), _connected(home) as connection:
+        answer = _answer_of(connection, request)
+        if answer and "fork" in request:  # nothing else waits for a second line: the connection may be closed by then
+            connection.sendall(GO)
+        return answer
+    return False
+
+
+def run_in_fork(home: Path, words: Sequence[str]) -> int | None:
+    """Run a command line in a fork that has the terminal, the folder and the environment of this process.
+
+    Signals reach it, and it ends when this process is killed.
+
+    Returns:
+        The exit code of the command; a negative one is the signal that has ended it. None if no process forks for it.
+    """
+    with suppress(*_NO_ANSWER), _connected(home) as connection:
+        ignored = [number for number in SIGNALS if signal.getsignal(number) == signal.SIG_IGN]
+        request = {
+            "command": list(words),
+            "ignored": ignored,
+            "umask": _umask(),
+            "limits": [[number, resource.getrlimit(number)] for number in _LIMITS],
+            "niceness": os.nice(0),
+            "streams": [[stream.encoding, stream.errors] for stream in (sys.stdin, sys.stdout, sys.stderr)],
+            "early": early_variables(),
+            "version": version("tidemark"),
+            **python_of(sys.executable),
+            **environment(),
+        }
+        if not _answer_of(connection, request, fds=range(_STREAMS)):
+            return None
+        return _attend(connection, set(SIGNALS).difference(ignored))
+    return None
+
+
+def python_of(executable: str) -> Mapping[str, Any]:
+    """Return the part of a request that names an environment of Python: `bin/python3` of one is its `bin/python`."""
+    return {"python": [os.path.dirname(os.path.abspath(executable)), os.path.realpath(executable)]}
+
+
+def environment() -> Mapping[str, Any]:
+    """Return the part of a request that a fork takes over from this process."""
+    return {"environment": dict(os.environ), "folder": os.getcwd()}
+
+
+def _umask() -> int:
+    umask = os.umask(0)  # it can only be read by setting it
+    os.umask(umask)
+    return umask
+
+
+def early_variables() -> Mapping[str, str]:
+    """Return the variables of this process that libraries read when they are loaded."""
+    return {name: value for name, value in os.environ.items() if name.startswith(_READ_EARLY)}
+
+
+def namespaces() -> list[str]:
+    """Return the namespaces of this process: in another container a path or a number of a process is another one's.
+
+    Raises:
+        OSError: This system has none.
+    """
+    return [os.readlink(f"/proc/self/ns/{name}") for name in _NAMESPACES]
+
+
+@contextmanager
+def _connected(home: Path) -> Iterator[socket.socket]:
+    """Connect to the warm process of a home.
+
+    Raises:
+        OSError: There is none, or that of another user, who would be sent the environment.
+        ValueError: The note of the home is not one of ours.
+    """
+    note = (home / NOTE).read_text(encoding="utf-8")
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(PATIENCE_S)
+        connection.connect(str(json.loads(note)["path"]))
+        if user_of(connection) != os.getuid():
+            raise PermissionError(f"{home / NOTE} names a process of another user")
+        yield connection
+
+
+def user_of(connection: socket.socket) -> int:
+    """Return the user at the other end of a connection on this machine."""
+    _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return int(user)
+
+
+def _answer_of(connection: socket.socket, request: Mapping[str, Any], fds: Sequence[int] = ()) -> bool:
+    text = json.dumps({"namespaces": namespaces(), **request}).encode() + b"\n"
+    sent = socket.send_fds(connection, [text], list(fds)) if fds else 0  # they go with the first byte
+    connection.sendall(text[sent:])
+    return bool(json.loads(received_line(connection)[0]))
+
+
+def received_line(connection: socket.socket) -> tuple[bytes, list[int]]:
+    """Receive a line, and the files that were sent with it."""
+    text, fds = b"", list[int]()
+    while not text.endswith(b"\n"):
+        piece, piece_fds, _, _ = socket.recv_fds(connection, _PIECE_BYTES, _STREAMS)
+        fds += piece_fds
+        if not piece:
+            raise ConnectionError("the connection was closed")
+        text += piece
+    return text, fds
+
+
+def _attend(connection: socket.socket, passed_on: set[signal.Signals]) -> int:
+    """Let a fork begin, pass signals on to it, and return its exit code, or minus the last signal if it left none."""
+    signals = [signal.SIGKILL]
+
+    def pass_on(number: int, _: object) -> None:
+        signals.append(signal.Signals(number))
+        with suppress(OSError):  # it has ended
+            connection.send(bytes([number]))
+
+    for number in passed_on:
+        signal.signal(number, pass_on)
+    connection.settimeout(None)
+    connection.sendall(GO)
+    try:
+        return int(json.loads(received_line(connection)[0]))
+    except (OSError, ValueError):
+        return -signals[-1]
+
+
+@contextmanager
+def warm_process(home: Path) -> Iterator[None]:
+    """Keep a process that forks for all that have a Dagster home, during the block; its forks outlive it."""
+    command = [sys.executable, "-m", "tidemark.pipelines.warm_process", str(home)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:  # it ends when the pipe is closed
+        try:
+            yield
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()

@@ -1,0 +1,216 @@
+"""The process that has everything imported, and forks: for runs that Dagster launches, and for commands.
+
+Here: that process and its forks. Not here: who asks it (warm_asking.py), who keeps it (serving.py, ui.py), what a
+run does (runner.py).
+"""
+
+import atexit
+import gc
+import importlib
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tidemark.pipelines.warm_asking import (
+    GO,
+    NOTE,
+    PATIENCE_S,
+    SIGNALS,
+    early_variables,
+    namespaces,
+    python_of,
+    received_line,
+    user_of,
+)
+from tidemark.resources.scratch import new_scratch
+
+_LOOK_EVERY_S = 1.0
+_VERSION = version("tidemark")  # of what is imported, whatever is installed later
+_IMPORTS = (
+    "dagster._cli.api",
+    "dagster._core.execution.api",
+    "great_expectations",
+    "pyspark.sql.connect.session",
+    "tidemark.assets.display.pictures",
+    "tidemark.pipelines.cli",
+    "tidemark.pipelines.definitions",
+    "tidemark.pipelines.runner",
+)
+
+
+def main(home: Path) -> None:
+    """Import what runs need, then fork for each that is asked for, until standard input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who keeps it, and for the runs
+    for name in _IMPORTS:
+        if select.select([sys.stdin], [], [], 0)[0]:  # who keeps it has ended already
+            return
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # so that a collection in a fork leaves the memory of all that was imported shared
+    path = new_scratch() / "socket"  # in a home its name could be too long for one
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))  # the folder is this user's alone
+        listener.listen()
+        (home / NOTE).write_text(json.dumps({"path": str(path), "pid": os.getpid()}), encoding="utf-8")
+        _serve(listener)
+
+
+def _serve(listener: socket.socket) -> None:
+    pids = dict[str, int]()  # of the forks, by the run of Dagster or by the time of a command
+    while True:
+        ready, _, _ = select.select([listener, sys.stdin.fileno()], [], [], _LOOK_EVERY_S)
+        pids = {run: pid for run, pid in pids.items() if not os.waitpid(pid, os.WNOHANG)[0]}
+        if sys.stdin.fileno() in ready:
+            return
+        if listener in ready:
+            connection, _ = listener.accept()
+            connection.settimeout(PATIENCE_S)
+            with suppress(OSError, ValueError, KeyError), connection:
+                if user_of(connection) == os.getuid():
+                    text, fds = received_line(connection)
+                    try:
+                        answer = _answer(json.loads(text), connection, fds, listener, pids)
+                        connection.sendall(json.dumps(answer).encode() + b"\n")
+                    finally:
+                        for fd in fds:
+                            os.close(fd)
+
+
+def _answer(
+    request: Mapping[str, Any],
+    connection: socket.socket,
+    fds: list[int],
+    listener: socket.socket,
+    pids: dict[str, int],
+) -> bool:
+    """Return whether something was forked or, of a run that was, whether it still runs."""
+    if "has" in request:
+        return request["has"] in pids
+    if "interrupt" in request:
+        is_there = request["interrupt"] in pids
+        if is_there:
+            os.kill(pids[request["interrupt"]], signal.SIGINT)
+        return is_there
+    same = {**python_of(sys.executable), "namespaces": namespaces()}
+    if "command" in request:
+        same |= {"version": _VERSION, "early": early_variables()}
+    if any(request.get(key) != value for key, value in same.items()):
+        return False
+    pid = os.fork()
+    if pid == 0:
+        listener.close()  # a caller would wait for an answer of this process, once the other one has ended
+        _end_with(lambda: _begin(request, connection, fds), connection)
+    pids[request.get("fork") or str(time.time_ns())] = pid
+    return True
+
+
+def _end_with(begin: Callable[[], None], connection: socket.socket) -> NoReturn:
+    """Do the work of a fork, then end it as Python ends, without what was registered before the fork."""
+    code = 1
+    try:
+        atexit._clear()
+        code = _code_after(begin)
+        threading._shutdown()  # type: ignore[attr-defined]  # as Python ends, and forks of `multiprocessing`
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        with suppress(OSError):  # the launcher of a run does not wait for it
+            connection.sendall(json.dumps(code).encode() + b"\n")
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _code_after(begin: Callable[[], None]) -> int:
+    try:
+        begin()
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        sys.stderr.write(f"{end.code}\n")
+        return 1
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _begin(request: Mapping[str, Any], connection: socket.socket, fds: list[int]) -> None:
+    """Do the work of a fork, unless the caller has gone."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if received_line(connection)[0] != GO:
+        return
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["folder"])
+    time.tzset()
+    if "command" in request:
+        _run_command(request, connection, fds)
+    else:
+        _run_for_dagster(request)
+
+
+def _run_for_dagster(request: Mapping[str, Any]) -> None:
+    """Execute a run, as `dagster api execute_run` does in a process of its own."""
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), sys.stdin.fileno())
+    from dagster._cli.api import execute_run_command  # noqa: PLC0415 - `main` has imported it
+
+    execute_run_command.main([request["arguments"]], standalone_mode=False)
+
+
+def _run_command(request: Mapping[str, Any], connection: socket.socket, fds: list[int]) -> None:
+    """Run a command line as a Python of its own would for the process that has typed it."""
+    os.setsid()  # Ctrl-C of who keeps the warm process is not for commands
+    _take_streams(fds, request["streams"])
+    os.umask(request["umask"])
+    with suppress(OSError, ValueError):  # less than the warm process may be had by anybody, more by root
+        os.nice(request["niceness"] - os.nice(0))
+    for number, limit in request["limits"]:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(number, tuple(limit))
+    for number in SIGNALS:
+        by_default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, signal.SIG_IGN if number in request["ignored"] else by_default)
+    threading.Thread(target=_obey, args=[connection], daemon=True).start()
+    from tidemark.pipelines.cli import main as run_words  # noqa: PLC0415 - `main` has imported it
+
+    sys.argv = list(request["command"])
+    run_words(prog_name="tidemark")
+
+
+def _take_streams(fds: list[int], settings: list[tuple[str, str]]) -> None:
+    """Make files the standard streams of this process, each with an encoding and a handler of errors."""
+    for stream, fd in enumerate(fds):
+        os.dup2(fd, stream)
+        os.close(fd)
+    (in_encoding, in_errors), (encoding, errors), (err_encoding, err_errors) = settings
+    sys.stdin = open(0, encoding=in_encoding, errors=in_errors, closefd=False)  # noqa: SIM115 - for good
+    sys.stdout = open(1, "w", encoding=encoding, errors=errors, closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding=err_encoding, errors=err_errors, closefd=False, buffering=1)  # noqa: SIM115
+
+
+def _obey(connection: socket.socket) -> None:
+    """Take signals that who waits for this fork has got, and end as it does when it is killed."""
+    connection.settimeout(None)
+    with suppress(OSError):
+        while number := connection.recv(1):
+            os.kill(os.getpid(), number[0])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
