@@ -4,8 +4,8 @@ Here: the loop, and what a run did in plain values. Not here: one run of Dagster
 (execution.py), the command line's words (cli.py, commands/), the functions for programs (library.py), what a batch
 does (assets/).
 
-A look that finds nothing to do is most of what a cron job asks for, and Dagster takes longer to import than the look
-takes. So Dagster is imported here where there is a batch to run, or something to tell it.
+A look that finds nothing to do is most of what a cron job asks for, and Dagster and PySpark take longer to import
+than the look takes. So they are imported here where there is a batch to run, or something to tell Dagster.
 """
 # ruff: noqa: PLC0415 - the reason is above
 
@@ -28,12 +28,13 @@ from tidemark.resources.batches.plans import BatchInput, Counts
 from tidemark.resources.machine import ensure_not_stopped
 from tidemark.resources.places.checks import ensure_put_if_absent
 from tidemark.resources.settings import Settings
-from tidemark.resources.spark.choice import SparkChoice, choose_spark, open_session
 from tidemark.resources.workspace import Acceptance, SpecFile, Workspace, silent
 from tidemark.timeops.errors import SpecError
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
+
+    from tidemark.resources.spark.choice import SparkChoice
 
 _LONGEST_WAIT_SECONDS = 60  # for files to settle; where it takes longer, a later run takes them
 _SHORT_BYTES, _SHORT_RECORDS = 16_000_000, 200_000  # Java's second compiler gains nothing on twice as many
@@ -114,7 +115,8 @@ def run_pipeline(
     ensure_put_if_absent(settings.warehouse)
     if options.reopen is not None and not _is_flushed(workspace):
         raise not_flushed(workspace)
-    choice = choose_spark(settings, file.inputs)
+    # One that the operator names is looked at in any case: a wrong name is an error also where there is no work.
+    choice = _chosen_spark(file, settings) if settings.spark is not None or settings.spark_ui else None
     ends: Mapping[str, int] | None = None
     while True:
         ensure_not_stopped()
@@ -131,8 +133,8 @@ def run_pipeline(
             _tell_look(at_need, workspace, waiting)
             alert_look(workspace)
             return report
-        _import_checks()  # while Spark starts, which leaves a core free
-        open_session(choice.for_short_run() if _is_short(workspace, waiting, options) else choice, tell)
+        choice = choice or _chosen_spark(file, settings)
+        _start_spark(choice.for_short_run() if _is_short(workspace, waiting, options) else choice, tell)
         before = _last_batch(workspace)
         alerts = _run_once(workspace, settings, options, choice=choice, instance=at_need, tell=tell)
         report = replace(report, alerts=report.alerts + alerts)
@@ -248,7 +250,7 @@ def _run_once(
     settings: Settings,
     options: RunOptions,
     *,
-    choice: SparkChoice,
+    choice: "SparkChoice",
     instance: InstanceAtNeed,
     tell: Callable[[str], None],
 ) -> tuple[str, ...]:
@@ -266,7 +268,15 @@ def _job_name(file: SpecFile) -> str:
     return job_name(file)
 
 
-def _import_checks() -> None:
-    from tidemark.resources.quality.checks import import_ahead
+def _chosen_spark(file: SpecFile, settings: Settings) -> "SparkChoice":
+    from tidemark.resources.spark.choice import choose_spark
 
-    import_ahead()
+    return choose_spark(settings, file.inputs)
+
+
+def _start_spark(choice: "SparkChoice", tell: Callable[[str], None]) -> None:
+    from tidemark.resources.quality.checks import import_ahead
+    from tidemark.resources.spark.choice import open_session
+
+    import_ahead()  # while Spark starts, which leaves a core free
+    open_session(choice, tell)

@@ -1,14 +1,18 @@
 """Names and bounds that every stage shares: product columns, working columns, the representable time range.
 
 Here: constants and the smallest conversions between instants and microseconds. Not here: any rule of time.
+
+All who know a name import this, also a look without work, which must not wait for PySpark.
 """
+# ruff: noqa: PLC0415 - the reason is above
 
 from collections.abc import Iterable, Mapping
-
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING
 
 from tidemark.timeops.utc import FIRST_US, LAST_US
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 # Columns of the arrival log in addition to the payload.
 SEQ = "_arrival_seq"
@@ -49,29 +53,39 @@ MIN_US, MAX_US = FIRST_US, LAST_US
 ONE_TIMELINE = "[]"
 
 
-def to_us(instant: str) -> Column:
+def to_us(instant: str) -> "Column":
     """Return the microseconds since the epoch; `instant` is SQL of a TIMESTAMP."""
+    from pyspark.sql import functions as F
+
     return F.expr(f"unix_micros({instant})")
 
 
-def to_instant(us: str) -> Column:
+def to_instant(us: str) -> "Column":
     """Return the TIMESTAMP; `us` is SQL of the microseconds since the epoch."""
+    from pyspark.sql import functions as F
+
     return F.expr(f"timestamp_micros({us})")
 
 
-def with_sql(rows: DataFrame, columns: Mapping[str, str]) -> DataFrame:
+def with_sql(rows: "DataFrame", columns: Mapping[str, str]) -> "DataFrame":
     """Add columns to rows, or replace them; each name with its SQL."""
+    from pyspark.sql import functions as F
+
     added = {name: F.expr(value) for name, value in columns.items()}
     return rows.withColumns(added) if added else rows  # Spark Connect refuses none
 
 
-def same_in(left: str, right: str, names: Iterable[str]) -> Column:
+def same_in(left: str, right: str, names: Iterable[str]) -> "Column":
     """Return BOOLEAN, never null: two aliased frames of a join have the same in these columns, or both null."""
+    from pyspark.sql import functions as F
+
     return F.expr(" AND ".join(f"{left}.`{name}` <=> {right}.`{name}`" for name in names) or "true")
 
 
-def named(name: Column | str, names: Mapping[str, str]) -> Column:
+def named(name: "Column | str", names: Mapping[str, str]) -> "Column":
     """Return a STRING: a name, or the other one that a mapping has for it."""
+    from pyspark.sql import functions as F
+
     value = F.col(name) if isinstance(name, str) else name
     return F.coalesce(*[F.when(value == old, F.lit(new)) for old, new in names.items()], value)
 

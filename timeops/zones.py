@@ -4,20 +4,24 @@ Here: Java's rules of a zone, asked through Spark, and Python's. Not here: arith
 
 Each has a database of its own, of another release. Where their rules differ, a window of a local day would begin at
 one instant and be looked for at another. Whether it is found would depend on how the log is cut.
+
+A look without work plans nothing, so PySpark is imported where Java is asked.
 """
+# ruff: noqa: PLC0415 - the reason is above
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
-
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from tidemark.timeops.problems import Path, Problem
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.utc import EPOCH
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 LAST_YEAR = 2100
 """Rules are compared from 1970 to the end of this year; of earlier years some zones have several histories."""
@@ -32,8 +36,10 @@ at each quarter of an hour of the day before, up to that begin. The first entry 
 
 
 @lru_cache
-def java_release(session: SparkSession) -> str:
+def java_release(session: "SparkSession") -> str:
     """Return the release of Java's time zone data, such as 2025a; `unknown` where Java does not say."""
+    from pyspark.errors import PySparkException
+
     try:
         rows = session.sql("SELECT java_method('java.time.zone.ZoneRulesProvider', 'getVersions', 'UTC')").collect()
     except PySparkException:  # a cluster may forbid it
@@ -49,20 +55,22 @@ def zones_of(spec: Spec) -> dict[Path, str]:
     return {(*at, "time_zone"): zone for at, zone in parts.items() if zone is not None and zone != "UTC"}
 
 
-def zone_problems(spec: Spec, session: Callable[[], SparkSession]) -> list[Problem]:
+def zone_problems(spec: Spec, session: "Callable[[], SparkSession]") -> list[Problem]:
     """Return what is wrong with the zones of a spec; a session is asked for only where it names one."""
     return [problem for at, zone in zones_of(spec).items() for problem in problems_of_zone(session(), zone, at)]
 
 
-def problems_of_zone(session: SparkSession, zone: str | None, at: Path) -> list[Problem]:
+def problems_of_zone(session: "SparkSession", zone: str | None, at: Path) -> list[Problem]:
     """Return what is wrong with a zone that a key names, at most one problem."""
     problem = None if zone is None or zone == "UTC" else _problem(session, zone)
     return [] if problem is None else [replace(problem, at=at)]
 
 
 @lru_cache
-def _problem(session: SparkSession, zone: str) -> Problem | None:
+def _problem(session: "SparkSession", zone: str) -> Problem | None:
     """Return what is wrong with a zone that Python knows: Java does not, or has other rules for it."""
+    from pyspark.errors import PySparkException
+
     try:
         java = _java_offsets(session, zone)
     except PySparkException as error:
@@ -99,7 +107,7 @@ def first_difference(left: Offsets, right: Offsets) -> tuple[datetime, int, int]
     return None
 
 
-def _java_offsets(session: SparkSession, zone: str) -> Offsets:
+def _java_offsets(session: "SparkSession", zone: str) -> Offsets:
     def offset(at: str) -> str:
         return f"unix_seconds(from_utc_timestamp(timestamp_seconds({at}), '{zone}')) - ({at})"
 

@@ -1,8 +1,8 @@
 """The columns of input before it is read: does a file fit its source, and which columns does `schema` not name.
 
-Here: checks that need no Spark and open one file: its first bytes, its header, the first lines of JSON; the
-layout of a table; how long an unfinished last line waits. Not here: parquet files (parquet_files.py),
-faults that only reading shows (files.py), the report of unknown columns (assets/unknown_columns.py).
+Here: checks that need no Spark and open one file: its first bytes, its header or footer, the first lines of JSON; the
+layout of a table; how long an unfinished last line waits. Not here: footers of parquet files (footers.py), faults
+that only reading shows (file_records.py), the report of unknown columns (assets/unknown_columns.py).
 """
 
 import csv
@@ -17,6 +17,7 @@ from functools import lru_cache, partial, reduce
 from itertools import chain
 from typing import Any
 
+from tidemark.resources.sources.footers import parquet_looks
 from tidemark.resources.sources.local_files import is_compressed, open_bytes
 from tidemark.timeops.errors import InputError, SpecError
 from tidemark.timeops.expressions.column_types import (
@@ -46,6 +47,7 @@ Columns = tuple[tuple[str, str], ...]
 
 _OF_JSON: Mapping[type, str] = {bool: "boolean", int: "bigint", float: "double"}
 _MOST_LINES = 100
+_CODECS_OF_NO_SPARK = ("BROTLI", "LZO")
 _TAKEN = frozenset(
     "boolean tinyint smallint int bigint float double string binary date timestamp timestamp_ntz".split()  # noqa: SIM905
 )
@@ -460,6 +462,19 @@ def check_csv(path: str, source: FilesSource, known_bytes: int) -> Columns:  # n
         return ()
     found_columns(path, source, wanted_columns(source), header.names, "the header")
     return unknown_of(source, [(name, "STRING") for name in header.names])
+
+
+def check_parquet(path: str, source: FilesSource, known_bytes: int) -> Columns:  # noqa: ARG001
+    """Check a parquet file by its footer, see `FileFormat.check`."""
+    footer = parquet_looks().footer(path)
+    columns_in_file(path, source, wanted_columns(source), footer.names)
+    for codec in sorted(footer.codecs.intersection(_CODECS_OF_NO_SPARK)):
+        raise InputError(
+            f"{path}: columns are compressed with {codec.lower()}, which Spark cannot read",
+            expected="snappy, zstd, gzip, lz4 or no compression",
+            remedy="rewrite the file with one of these",
+        )
+    return unknown_of(source, [(name, kind.ddl) for name, kind in footer.types])
 
 
 def wanted_columns(source: Source) -> list[str]:

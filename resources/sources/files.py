@@ -1,25 +1,20 @@
-"""Files as a source: the files that an ingestion reads, files that wait, and their records.
+"""Files as a source: the files that an ingestion reads, and files that wait.
 
-Here: choosing files, holding unreadable ones back, and finding the file at which a common read fails. Not here: one
-file and its remembered state (known_files.py), paths and bytes (local_files.py), whether a file fits (columns.py),
-the parsing of each format (text_files.py, parquet_files.py).
+Here: choosing files, and holding unreadable ones back; no Spark. Not here: their records (file_records.py), one file
+and its remembered state (known_files.py), paths and bytes (local_files.py), whether a file fits (columns.py).
 """
 
 import os
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import partial, reduce
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
-
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidemark.resources.places.place import Place, RemotePath
-from tidemark.resources.sources.columns import Columns, check_csv, check_json
+from tidemark.resources.sources.columns import Columns, check_csv, check_json, check_parquet
 from tidemark.resources.sources.known_files import (
     NOT_READ_YET,
     Candidate,
@@ -33,43 +28,22 @@ from tidemark.resources.sources.known_files import (
     begins_as,
     candidate,
     counted,
+    ensure_unchanged,
     has_lines,
     look_into,
     part_to_read,
     state_of,
     unchanged,
 )
-from tidemark.resources.sources.lines import LINES, copied_lines
-from tidemark.resources.sources.local_files import (
-    check_key,
-    check_unchanged,
-    fixed_folder,
-    has_wildcard,
-    matching_files,
-    name_of,
-)
-from tidemark.resources.sources.parquet_files import (
-    PlainFile,
-    check_parquet,
-    fault_of_parquet,
-    plain_file,
-    read_parquet,
-)
-from tidemark.resources.sources.plain_lines import parser_of
+from tidemark.resources.sources.local_files import check_key, fixed_folder, has_wildcard, matching_files, name_of
 from tidemark.resources.sources.reader import Found, HeldBack, Known, SourceRead, SourceReader
-from tidemark.resources.sources.records import (
-    SPARK_FAILURES,
-    Numbered,
-    cause_of,
-    is_of_a_file,
-    no_records,
-    schema_in_input,
-)
-from tidemark.resources.sources.text_files import read_csv, read_json
 from tidemark.timeops.durations import format_duration, micros
-from tidemark.timeops.errors import InputError, UnfitFilesError
+from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import FilesSource
 from tidemark.timeops.utc import Instant, us_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
@@ -152,16 +126,6 @@ def _of_the_future(path: str, modified_us: int, settle: timedelta, ahead_us: int
     )
 
 
-def ensure_unchanged(ranges: Sequence[FileRange]) -> None:
-    """Check that files are unchanged since discovery.
-
-    Raises:
-        InputError: A file was changed or removed since.
-    """
-    for file in ranges:
-        check_unchanged(file.path, file.size + file.left_bytes, file.modified_us)
-
-
 def _check_path(source: FilesSource, base: Path) -> None:
     folder = fixed_folder(source.path, base)
     # In a store a folder exists only from its first file on.
@@ -199,7 +163,7 @@ class _Examination:
         """Read files in path order, up to the limit of one ingestion."""
         queue, room_bytes = list(candidates), self.source.max_bytes
         borders = () if self.memory is None else sorted(self.memory.sizes)
-        look = partial(look_into, self.source, borders, FORMATS[self.source.format].check)
+        look = partial(look_into, self.source, borders, _CHECKS[self.source.format])
         with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
             while batch := _fitting(self.source, queue, self.ready, room_bytes):
                 queue = queue[len(batch) :]
@@ -283,29 +247,13 @@ def _fitting(
     return batch
 
 
-@dataclass(frozen=True)
-class FileFormat:
-    """The parts that read one format of files.
+_CHECKS: Mapping[str, Check] = {"csv": check_csv, "json": check_json, "parquet": check_parquet}
+"""By `format` of a source: refuses a file, not empty, that does not fit it.
 
-    Attributes:
-        check: Refuses a file, not empty, that does not fit its source. Takes its path, the source, how many of its
-            bytes were read before; returns the columns that it has and the source does not name, as far as its
-            beginning shows. Needs no Spark. Raises InputError, SpecError for an option of the source, OSError.
-        read: Reads the records of files, see `FilesReader.read`.
-        fault: Names the damage of a file that Spark could not read to its end; empty if it finds none.
-    """
-
-    check: Check
-    read: Callable[[SparkSession, FilesSource, StructType, Sequence[FileRange], str], Numbered]
-    fault: Callable[[str], str] = lambda _path: ""
-
-
-FORMATS: Mapping[str, FileFormat] = {
-    "csv": FileFormat(check_csv, read_csv),
-    "json": FileFormat(check_json, read_json),
-    "parquet": FileFormat(check_parquet, read_parquet, fault_of_parquet),
-}
-"""By `format` of a source."""
+Each takes the path, the source, how many of its bytes were read before; returns the columns that it has and the
+source does not name, as far as its beginning shows. Needs no Spark. Raises InputError, SpecError for an option of the
+source, OSError.
+"""
 
 
 @dataclass(frozen=True)
@@ -379,7 +327,7 @@ class FilesReader(SourceReader[FilesFound]):
         """Return of each file its path, the lines that were read before, and its bytes."""
         return {"files": [[file.path, file.skip_lines, file.size] for file in findings.ready]}
 
-    def read(self, spark: SparkSession, findings: FilesFound, place: Place, time_zone: str) -> SourceRead:
+    def read(self, spark: "SparkSession", findings: FilesFound, place: Place, time_zone: str) -> SourceRead:
         """Read the records of files: files and copies that are plain by Arrow, the others by Spark, both lazily.
 
         Lines are copied to a place first.
@@ -391,89 +339,13 @@ class FilesReader(SourceReader[FilesFound]):
             InputError: A file lacks a column, has one of another type, or changed since its discovery.
             OSError: A copy cannot be written.
         """
-        source, ranges = self.source, findings.ready
-        schema, zone = schema_in_input(spark, source), source.time_zone or time_zone
-        filled: Sequence[FileRange] = [file for file in ranges if file.size]
-        counts: dict[str, int] = {}
-        if has_lines(source):
-            copies = copied_lines(filled, place / source.name, parser_of(source, schema, zone))
-            filled, counts = copies.files, dict(copies.counts)
-        plain: list[PlainFile] = []
-        others: list[FileRange] = []
-        for file in filled:
-            arrow_file = plain_file(source, schema, zone, file)
-            if arrow_file is None:
-                others.append(file)
-            else:
-                plain.append(arrow_file)
-        by_spark = partial(_by_spark, spark, source, schema, zone=zone)
-        read = by_spark(others) if others else Numbered(no_records(spark, source), {})
-        ensure_unchanged(ranges)
-        of_plain = {file.read_from.path: file.before + len(file.arrival) for file in plain}
-        counts = {**of_plain, **read.counts, **counts}
-        states = [state_of(file, counts.get(file.path, 0)) for file in ranges]
-        return SourceRead(
-            read.records,
-            (*states, *findings.touched, *counted(findings.copies, states)),
-            count=None if others else 0,
-            plain=tuple(plain),
-            by_spark=lambda files: by_spark(files).records,
-        )
+        from tidemark.resources.sources.file_records import read_files  # noqa: PLC0415 - see reader.py
 
-    def to_blame(self, spark: SparkSession, findings: FilesFound) -> Mapping[str, InputError]:
+        read = read_files(spark, self.source, findings.ready, place, time_zone)
+        return replace(read, states=(*read.states, *findings.touched, *counted(findings.copies, read.states)))
+
+    def to_blame(self, spark: "SparkSession", findings: FilesFound) -> Mapping[str, InputError]:
         """Find the files that cannot be read to their end; lines were read before Spark got them."""
+        from tidemark.resources.sources.file_records import unreadable  # noqa: PLC0415 - see reader.py
+
         return {} if has_lines(self.source) else unreadable(spark, self.source, findings.ready)
-
-
-def _by_spark(
-    spark: SparkSession, source: FilesSource, schema: StructType, files: Sequence[FileRange], *, zone: str
-) -> Numbered:
-    by_format: dict[str, list[FileRange]] = defaultdict(list)
-    for file in files:
-        by_format[source.format if file.read_as in {"", LINES} else file.read_as].append(file)
-    read = [FORMATS[kind].read(spark, source, schema, alike, zone) for kind, alike in by_format.items()]
-    records = reduce(DataFrame.unionByName, [part.records for part in read])
-    return Numbered(records, {path: count for part in read for path, count in part.counts.items()})
-
-
-def unreadable(spark: SparkSession, source: FilesSource, files: Sequence[FileRange]) -> dict[str, InputError]:
-    """Find the files that Spark cannot read to their end, by halves: one in n takes log2(n) reads of each.
-
-    Returns:
-        An error for each, by path.
-
-    Raises:
-        InputError: A file changes while it is read.
-        PySparkException, Py4JJavaError: Spark failed for another reason than a file.
-    """
-    if not files:
-        return {}
-    try:
-        _let_spark_read(spark, source, files)
-    except UnfitFilesError as error:
-        rest = [file for file in files if file.path not in error.errors]
-        return {**error.errors, **unreadable(spark, source, rest)}
-    except SPARK_FAILURES as error:
-        if not is_of_a_file(error):
-            raise
-        if len(files) == 1:
-            return {files[0].path: _error(files[0].path, source, error)}
-        middle = len(files) // 2
-        return {**unreadable(spark, source, files[:middle]), **unreadable(spark, source, files[middle:])}
-    return {}
-
-
-def _let_spark_read(spark: SparkSession, source: FilesSource, files: Sequence[FileRange]) -> None:
-    """Read files that Spark itself opens, and keep nothing."""
-    read = FORMATS[source.format].read(spark, source, schema_in_input(spark, source), files, "UTC")
-    read.records.write.format("noop").mode("overwrite").save()
-    ensure_unchanged(files)
-
-
-def _error(path: str, source: FilesSource, error: Exception) -> InputError:
-    why = FORMATS[source.format].fault(path)
-    return InputError(
-        f"{path}: the file cannot be read to its end: {why or cause_of(error)}",
-        expected="a file that is whole and undamaged; nothing of it was ingested",
-        remedy="land the whole file again; it is tried again when its size or modification time changes",
-    )

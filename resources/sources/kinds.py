@@ -9,7 +9,7 @@ A look without work is mostly imports, so it imports the readers of its own kind
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidemark.timeops.spec import DeltaSource, KafkaSource, Source
+from tidemark.timeops.spec import DeltaSource, FilesSource, KafkaSource, Source
 
 if TYPE_CHECKING:
     from tidemark.resources.sources.reader import SourceReader
@@ -27,4 +27,5 @@ def reader_of(source: Source, base: Path) -> "SourceReader[Any]":
         return DeltaReader(source, base)
     from tidemark.resources.sources.files import FilesReader
 
+    assert isinstance(source, FilesSource)
     return FilesReader(source, base)

@@ -23,6 +23,7 @@ from tidemark.resources.sources.columns import WITH_A_HALF, Columns, patience_wi
 from tidemark.resources.sources.local_files import (
     Content,
     check_compression,
+    check_unchanged,
     end_of,
     is_compressed,
     name_of,
@@ -208,6 +209,16 @@ class FileRange:
     def readable(self) -> str:
         """The path or URL from which Spark reads it."""
         return self.read_at or self.path
+
+
+def ensure_unchanged(ranges: Sequence[FileRange]) -> None:
+    """Check that files are unchanged since discovery.
+
+    Raises:
+        InputError: A file was changed or removed since.
+    """
+    for file in ranges:
+        check_unchanged(file.path, file.size + file.left_bytes, file.modified_us)
 
 
 def state_of(file: FileRange, records: int, *, copy_of: str | None = None) -> FileState:

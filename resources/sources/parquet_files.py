@@ -23,7 +23,7 @@ from tidemark.resources.delta.aside import rows_of
 from tidemark.resources.delta.columns import with_columns_of
 from tidemark.resources.delta.ordering import Places, Rows
 from tidemark.resources.places.place import place_of
-from tidemark.resources.sources.columns import Columns, columns_in_file, unknown_of, wanted_columns
+from tidemark.resources.sources.columns import columns_in_file
 from tidemark.resources.sources.conversion import ensure_can_be_kept, fit_error, types_in, values_to_keep
 from tidemark.resources.sources.footers import parquet_looks, types_of
 from tidemark.resources.sources.known_files import FileRange
@@ -43,7 +43,6 @@ from tidemark.timeops.instants import NONE, Array
 from tidemark.timeops.spec import FilesSource
 from tidemark.timeops.utc import LAST_US, is_instant
 
-_CODECS_OF_NO_SPARK = ("BROTLI", "LZO")
 FIRST_US = -2_208_988_800_000_000
 """The year 1900: older instants may be of another calendar, which Spark translates."""
 _US = {"us": 1, "ms": 1_000}
@@ -105,19 +104,6 @@ def layout_of(path: str, file: pq.ParquetFile, schema: T.StructType, source: Fil
     }
     names = tuple((name, column, read[name]) for name, column in there.items() if read[name].word != VOID)
     return Layout(names, tuple(unknown))
-
-
-def check_parquet(path: str, source: FilesSource, known_bytes: int) -> Columns:  # noqa: ARG001
-    """Check a parquet file by its footer, see `FileFormat.check`."""
-    footer = parquet_looks().footer(path)
-    columns_in_file(path, source, wanted_columns(source), footer.names)
-    for codec in sorted(footer.codecs.intersection(_CODECS_OF_NO_SPARK)):
-        raise InputError(
-            f"{path}: columns are compressed with {codec.lower()}, which Spark cannot read",
-            expected="snappy, zstd, gzip, lz4 or no compression",
-            remedy="rewrite the file with one of these",
-        )
-    return unknown_of(source, [(name, kind.ddl) for name, kind in footer.types])
 
 
 def fault_of_parquet(path: str) -> str:

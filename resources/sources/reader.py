@@ -9,18 +9,20 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Any, ClassVar, Protocol, TypeVar
-
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from tidemark.resources.places.place import Place
 from tidemark.resources.sources.columns import Columns
 from tidemark.resources.sources.known_files import FileRange, FileState
-from tidemark.resources.sources.parquet_files import PlainFile
-from tidemark.resources.sources.table_versions import TableVersion
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.problems import Problem
 from tidemark.timeops.spec import Source
+
+if TYPE_CHECKING:  # a look must not wait for PySpark
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tidemark.resources.sources.parquet_files import PlainFile
+    from tidemark.resources.sources.table_versions import TableVersion
 
 
 class InputPart(Protocol):
@@ -270,15 +272,15 @@ class SourceRead:
         by_spark: Returns the records of such files as Spark reads them.
     """
 
-    records: DataFrame
+    records: "DataFrame"
     states: tuple[FileState, ...] = ()
     untimed: tuple[str, ...] = ()
-    corrects: tuple[TableVersion, DataFrame] | None = None
+    corrects: "tuple[TableVersion, DataFrame] | None" = None
     count: int | None = None
-    plain: tuple[PlainFile, ...] = ()
-    by_spark: Callable[[Sequence[FileRange]], DataFrame] | None = None
+    plain: "tuple[PlainFile, ...]" = ()
+    by_spark: "Callable[[Sequence[FileRange]], DataFrame] | None" = None
 
-    def leaving(self, files: Sequence[PlainFile]) -> "SourceRead":
+    def leaving(self, files: "Sequence[PlainFile]") -> "SourceRead":
         """Return the same with some of the plain files left to Spark."""
         left = [file.read_from for file in self.plain if file in files]
         if not left or self.by_spark is None:
@@ -347,7 +349,7 @@ class SourceReader(Protocol[F]):
         Called before the input is read. The last committed plan says with it where the next look continues.
         """
 
-    def read(self, spark: SparkSession, findings: F, place: Place, time_zone: str) -> SourceRead:
+    def read(self, spark: "SparkSession", findings: F, place: Place, time_zone: str) -> SourceRead:
         """Read the records, and return with them the states to remember once they are stored.
 
         The input may change after this has returned and before the records are stored: see `Found.ensure_unchanged`.
@@ -363,6 +365,6 @@ class SourceReader(Protocol[F]):
             InputError: A part does not fit the spec, cannot be read, or changed since the look.
         """
 
-    def to_blame(self, spark: SparkSession, findings: F) -> Mapping[str, InputError]:  # noqa: ARG002
+    def to_blame(self, spark: "SparkSession", findings: F) -> Mapping[str, InputError]:  # noqa: ARG002
         """Return an error for each part at which a common read failed, by path; none if that is unknown."""
         return {}

@@ -2,7 +2,10 @@
 
 Here: which version one has now, its columns and its rows as they are. Not here: which version a batch has, and the
 rows that are kept of it (assets/state/right_tables.py).
+
+A look without work asks for versions alone, so PySpark is imported where columns or rows are asked for.
 """
+# ruff: noqa: PLC0415 - the reason is above
 
 import hashlib
 import json
@@ -11,13 +14,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
 
 from tidemark.resources.delta.log import open_table
 from tidemark.resources.places.place import Place, is_url, place_of, spark_url
@@ -27,6 +27,10 @@ from tidemark.timeops.expressions.column_types import type_of_json
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.spec import JoinSpec, Spec
 from tidemark.timeops.spec.fields import is_reserved
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _DIGITS = 16
 
@@ -80,6 +84,10 @@ class ReferenceTable:
         Raises:
             InputError: There is no such table, or Spark has no type for a column.
         """
+        from pyspark.errors import PySparkException
+        from pyspark.sql.pandas.types import from_arrow_schema
+        from pyspark.sql.types import StructType
+
         if self.form == "delta":
             try:
                 return ddl_of(StructType.fromJson(json.loads(open_table(self.place).layout.schema)))
@@ -91,12 +99,14 @@ class ReferenceTable:
         except (OSError, pa.ArrowException, PySparkException) as error:
             raise self._gone(f"{self.place}: {first_line(error)}") from error
 
-    def rows(self, spark: SparkSession, version: str) -> DataFrame:
+    def rows(self, spark: "SparkSession", version: str) -> "DataFrame":
         """Return the columns that the join reads, with the types that they have there; of csv all are texts.
 
         Raises:
             InputError: The table is gone, is another one by now, or lacks a column.
         """
+        from pyspark.errors import PySparkException
+
         if self.form == "delta":
             reader = spark.read.format("delta").option("versionAsOf", version)
             path = spark_url(self.place)
@@ -148,7 +158,7 @@ class ReferenceTable:
         )
 
 
-def ddl_of(schema: StructType) -> str:
+def ddl_of(schema: "StructType") -> str:
     """Return columns as Spark DDL, but the ones that only Tidemark writes, such as `_batch_id`."""
     fields = [field for field in schema if not is_reserved(field.name)]
     kinds = {field.name: type_of_json(field.dataType.jsonValue()).sql for field in fields}

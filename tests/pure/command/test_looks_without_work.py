@@ -73,14 +73,14 @@ def told(folder: Path) -> list[bool]:
         return [event.asset_check_evaluation_data.passed for event in events if event is not None]
 
 
-def imports_dagster(*words: str) -> bool:
-    """Return whether a run in a process of its own imports Dagster; it has to end well."""
+def imports_much(*words: str) -> bool:
+    """Return whether a run in a process of its own imports Dagster, PySpark or the checks; it has to end well."""
     code = (
         "import sys; from tidemark.pipelines.cli import main\n"
         "try: main(sys.argv[1:])\n"
         "except SystemExit as ended:\n"
         "    if ended.code: raise\n"
-        "print([name for name in ('dagster', 'great_expectations', 'sqlalchemy') if name in sys.modules])"
+        "print([name for name in ('dagster', 'pyspark', 'great_expectations') if name in sys.modules])"
     )
     command = [sys.executable, "-c", code, "run", "shop.yaml", *words]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
@@ -89,22 +89,22 @@ def imports_dagster(*words: str) -> bool:
     return imported != "[]"
 
 
-def test_a_run_with_nothing_new_imports_no_dagster_once_dagster_was_told_what_it_found(
+def test_a_run_with_nothing_new_imports_neither_spark_nor_dagster_once_dagster_was_told_what_it_found(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     run(folder)
     assert len(shown(folder)) == 1
-    assert not imports_dagster()
+    assert not imports_much()
     (folder / "home" / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
-    assert imports_dagster(), "the settings say where the database is: it may be another one"
-    assert not imports_dagster()
+    assert imports_much(), "the settings say where the database is: it may be another one"
+    assert not imports_much()
 
 
 def test_a_trial_run_with_nothing_new_tells_no_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     run(folder)
-    assert not imports_dagster("--warehouse", "trial")
+    assert not imports_much("--warehouse", "trial")
     assert "shop: a trial run, which Dagster does not show: " in run(folder, "--warehouse", "trial")
 
 

@@ -240,8 +240,7 @@ def test_a_run_over_little_input_ends_before_javas_second_compiler_would_pay_off
     def start(choice: SparkChoice, _tell: object) -> None:
         raise Started("-XX:TieredStopAtLevel=1" in choice.config["spark.driver.extraJavaOptions"])
 
-    monkeypatch.setattr(runner, "open_session", start)
-    monkeypatch.setattr(runner, "import_ahead", lambda: None)  # it would go on after the test
+    monkeypatch.setattr(runner, "_start_spark", start)
     if waiting == "much":
         monkeypatch.setattr(runner, "_SHORT_BYTES", 100)
     made = pipeline(tmp_path, "any", "drop")

@@ -22,8 +22,7 @@ from pyspark.sql import functions as F
 from tests.pure.source import landed
 from tests.pure.source.landed import NOW, discover, land, read_files
 from tidemark.resources.sources import lines, local_files
-from tidemark.resources.sources.files import ensure_unchanged
-from tidemark.resources.sources.known_files import FileRange, FileState
+from tidemark.resources.sources.known_files import FileRange, FileState, ensure_unchanged
 from tidemark.resources.sources.reader import SourceRead
 from tidemark.resources.sources.records import payload_schema
 from tidemark.timeops.errors import InputError, SpecError

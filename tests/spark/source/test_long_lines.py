@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.pure.source.landed import NOW, discover, land, read_files, source
-from tidemark.resources.sources.files import unreadable
+from tidemark.resources.sources.file_records import unreadable
 from tidemark.resources.sources.local_files import LONGEST_LINE
 
 LONG = LONGEST_LINE + 5

@@ -16,7 +16,7 @@ from tests.pure.source.landed import discover, land, read_files
 from tests.spark.source.test_files_source import malformed, read, rows, source
 from tidemark.resources.sources.columns import unknown_of
 from tidemark.resources.sources.delta import DeltaReader
-from tidemark.resources.sources.files import unreadable
+from tidemark.resources.sources.file_records import unreadable
 from tidemark.resources.sources.table_versions import read_versions, reading_place
 from tidemark.timeops.errors import UnfitFilesError
 from tidemark.timeops.spec import DeltaSource

@@ -230,7 +230,7 @@ def test_the_log_is_the_one_that_spark_alone_writes_whichever_files_arrow_reads(
         texts[drawn.randrange(60)] = '{"k": 1}' if name == "b" else "{"
         (tmp_path / "lines" / name).write_text("\n".join(texts) + "\n")
     mixed = log_of(spark, tmp_path, "mixed")
-    monkeypatch.setattr("tidemark.resources.sources.files.plain_file", lambda *_: None)
+    monkeypatch.setattr("tidemark.resources.sources.file_records.plain_file", lambda *_: None)
     assert mixed.num_rows == 5 * 20 + 2 * 60
     assert mixed.equals(log_of(spark, tmp_path, "by_spark"))
 

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from tests.pure.source.landed import discover, land, read_files
 from tests.spark.source.test_files_source import read, rows, source
 from tidemark.resources.sources.columns import line_to_add, not_to_add
-from tidemark.resources.sources.files import unreadable
+from tidemark.resources.sources.file_records import unreadable
 
 NS, NOON = pa.timestamp("ns"), datetime(2026, 5, 4, 12, tzinfo=UTC)
 LOCAL = NOON.replace(tzinfo=None)

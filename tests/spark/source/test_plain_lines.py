@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.pure.source.landed import source
 from tests.seeds import Dice
 from tidemark.resources.sources import lines, local_files
-from tidemark.resources.sources.files import FORMATS
+from tidemark.resources.sources.file_records import FORMATS
 from tidemark.resources.sources.known_files import FileRange
 from tidemark.resources.sources.lines import LINES, ROWS, Copies, copied_lines, read_lines
 from tidemark.resources.sources.plain_lines import parser_of
