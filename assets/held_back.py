@@ -29,7 +29,7 @@ def held_back_check(file: SpecFile) -> dg.AssetCheckSpec:
 
 
 def forget_last_look(instance: dg.DagsterInstance, file: SpecFile) -> None:
-    """Let the next command that finds nothing to do tell Dagster: it is told something else now."""
+    """Have the next look without work report again: something else is reported now."""
     LastLook(Path(instance.root_directory), file.spec.name).forget()
 
 

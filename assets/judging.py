@@ -1,7 +1,7 @@
 """Judging a batch: from the stored state, through the engine, to what became of its records.
 
 Here: the state that its segment begins with, and the position after it. Not here: the rules (timeops/engine.py),
-reading each part of the state (state/), the tick that a live run may add behind the log (ticks.py).
+reading each part of the state (state/), the tick of a live run (ticks.py).
 """
 
 from dataclasses import replace

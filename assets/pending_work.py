@@ -80,8 +80,8 @@ def input_signature(workspace: Workspace) -> str:
     return _digest([workspace.spec.fingerprint(), inputs])
 
 
-def all_that_is_told(workspace: Workspace, held_back: Sequence[str]) -> str:
-    """Return a text of all that Dagster is told of a look without work: what is the same was told.
+def all_that_is_reported(workspace: Workspace, held_back: Sequence[str]) -> str:
+    """Return a text of all that a look without work reports to Dagster: two with the same text report the same.
 
     Of the lake it depends on the log of batches alone: each change of days and their rows is a batch.
     """

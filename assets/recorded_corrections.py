@@ -1,4 +1,4 @@
-"""What the log says of corrections that its ingestions have made: sentences, and whether tables have to be rebuilt.
+"""The corrections that the log has recorded: their sentences, and whether tables have to be rebuilt for them.
 
 Here: reading the control items. Not here: finding what a version of a table corrects, and the item (corrections.py),
 rebuilding tables (rebuild/).

@@ -260,7 +260,7 @@ def backfill_days(
     workspace = Workspace(file, settings.warehouse)
     choice = choose_spark(settings, file.inputs)
     open_session(choice, tell)
-    before, (first, last) = (workspace.batches.last_commit() if workspace.exists else None), days
+    commit_before, (first, last) = (workspace.batches.last_commit() if workspace.exists else None), days
     held = days_held(workspace, [window.name for window in file.spec.windows])
     job = build_definitions(settings, [file], choice, tell=tell).resolve_implicit_global_asset_job_def()
     try:
@@ -281,7 +281,7 @@ def backfill_days(
     if not result.success:
         raise failure_of(result, None)
     show_days_first(instance, workspace)
-    made = workspace.batches.history("backfill", after=-1 if before is None else before.batch_id)
+    made = workspace.batches.history("backfill", after=-1 if commit_before is None else commit_before.batch_id)
     rows = {window_table(name): sum(commit.counts.get(f"{name}.rows", 0) for commit in made) for name in windows}
     return BackfillReport(first, last, tuple(commit.batch_id for commit in made), rows)
 

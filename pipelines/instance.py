@@ -34,9 +34,9 @@ class InstanceAtNeed:
     """An instance that is opened when it is first asked for.
 
     Attributes:
-        is_trial: It ends with the process, and nobody sees what it is told.
-        last_look: The note of its home on the last look; None for an instance that a program has opened itself, whose
-            home may be any: it is told of every look.
+        is_trial: It ends with the process, and no person sees it.
+        last_look: The note of its home on the last look; None for an instance that a program has opened itself, to
+            which every look reports.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class InstanceAtNeed:
             self._instance = self._opened()
         return self._instance
 
-    def is_told(self, look: str, now: datetime) -> bool:
-        """Return whether a look that found nothing to do tells the instance nothing that it was not told before."""
+    def knows(self, look: str, now: datetime) -> bool:
+        """Return whether a look without work has nothing new to report."""
         return self.is_trial or (self.last_look is not None and self.last_look.was(look, now))
 
 

@@ -5,7 +5,7 @@ Here: the loop, and what a run did in plain values. Not here: one run of Dagster
 does (assets/).
 
 A look that finds nothing to do is most of what a cron job asks for, and Dagster and PySpark take longer to import
-than the look takes. So they are imported here where there is a batch to run, or something to tell Dagster.
+than the look takes. So they are imported here where there is a batch to run, or something to report.
 """
 # ruff: noqa: PLC0415 - the reason is above
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tidemark.assets.pending_work import all_that_is_told, has_unprocessed
+from tidemark.assets.pending_work import all_that_is_reported, has_unprocessed
 from tidemark.assets.planning import not_flushed
 from tidemark.assets.recorded_corrections import corrections_after
 from tidemark.assets.spec_changes import ensure_taken
@@ -100,8 +100,8 @@ def run_pipeline(
 ) -> RunReport:
     """Ingest and process all that is waiting; a live run ends with a tick.
 
-    The instance of Dagster shows the runs. One that is opened at need stays closed where nothing is to be done and
-    Dagster was told of the same look before.
+    The instance of Dagster shows the runs. One that is opened at need stays closed where there is no work and the
+    same look was reported before.
 
     Raises:
         TidemarkError: Anything prevents it, see its subclasses.
@@ -130,7 +130,7 @@ def run_pipeline(
             passed_over=tuple(dict.fromkeys([*report.passed_over, *waiting.passed_over])),
         )
         if not _has_work(workspace, waiting, options, ends):
-            _tell_look(at_need, workspace, waiting)
+            _report_look(at_need, workspace, waiting)
             alert_look(workspace)
             return report
         choice = choice or _chosen_spark(file, settings)
@@ -161,10 +161,10 @@ def check_live(file: SpecFile, end_of_input: str | None, tell: Callable[[str], N
         tell(f"{file.spec.name}: `live` has no effect: {why}.")
 
 
-def _tell_look(instance: InstanceAtNeed, workspace: Workspace, waiting: Waiting) -> None:
-    """Tell Dagster what a look without work has found: inputs that are held back, and days it does not show yet."""
-    look, now = all_that_is_told(workspace, waiting.held_back), workspace.clock.now()
-    if instance.is_told(look, now):
+def _report_look(instance: InstanceAtNeed, workspace: Workspace, waiting: Waiting) -> None:
+    """Report what a look without work has found: input that is held back, days that Dagster does not show."""
+    look, now = all_that_is_reported(workspace, waiting.held_back), workspace.clock.now()
+    if instance.knows(look, now):
         return
     from tidemark.assets.day_partitions import show_days_first
     from tidemark.assets.held_back import tell_dagster

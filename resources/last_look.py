@@ -1,10 +1,10 @@
-"""The note of a Dagster home on the last look at a pipeline that found nothing to do, and of which Dagster was told.
+"""The note of a Dagster home on the last look without work that was reported to Dagster.
 
-Here: the note, and for how long it holds. Not here: what a look finds (assets/pending_work.py), what Dagster is told
-of it (assets/held_back.py, assets/day_partitions.py), who asks (pipelines/instance.py).
+Here: the note, and for how long it holds. Not here: what a look finds (assets/pending_work.py), what is reported of
+it (assets/held_back.py, assets/day_partitions.py), who asks (pipelines/instance.py).
 
-Whoever tells Dagster something else removes the note. Where that is impossible (a person deletes days in Dagster's
-UI, a machine with another home shares its database) the note is believed for an hour.
+A report of other findings removes the note. Where that is impossible (a person deletes days in Dagster's UI, a
+machine with another home shares its database) the note is believed for an hour.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ class LastLook:
     pipeline: str
 
     def was(self, look: str, now: datetime) -> bool:
-        """Return whether Dagster was told of a look that found the same, within the last hour."""
+        """Return whether a look that found the same was reported within the last hour."""
         try:
             noted = json.loads(self._file.read_text(encoding="utf-8"))
             age = now - datetime.fromisoformat(noted["at"])
@@ -43,12 +43,12 @@ class LastLook:
             return False
 
     def note(self, look: str, now: datetime) -> None:
-        """Note that Dagster was told of a look."""
+        """Note that a look was reported."""
         with suppress(OSError):
             write_whole(self._file, json.dumps({"look": self._under_settings(look), "at": now.isoformat()}))
 
     def forget(self) -> None:
-        """Remove the note: Dagster is told something else."""
+        """Remove the note, as something else is reported."""
         with suppress(OSError):
             self._file.unlink()
 
@@ -57,6 +57,6 @@ class LastLook:
         return self.home / _FOLDER / f"{self.pipeline}.json"
 
     def _under_settings(self, look: str) -> str:
-        """Return a text of a look and of the settings of the instance, which say where its database is."""
+        """Return a digest that changes with the look and with `dagster.yaml`, which says where the database is."""
         settings = (self.home / "dagster.yaml").read_bytes()
         return hashlib.sha256(settings + look.encode()).hexdigest()

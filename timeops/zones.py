@@ -5,7 +5,7 @@ Here: Java's rules of a zone, asked through Spark, and Python's. Not here: arith
 Each has a database of its own, of another release. Where their rules differ, a window of a local day would begin at
 one instant and be looked for at another. Whether it is found would depend on how the log is cut.
 
-A look without work plans nothing, so PySpark is imported where Java is asked.
+A look without work plans nothing, so PySpark is imported where Java has to answer.
 """
 # ruff: noqa: PLC0415 - the reason is above
 

@@ -27,7 +27,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder with a spec, an input that was read, and results of a day, none of which Dagster knows."""
+    """Return a folder with a spec, an input that was read, and results of a day that Dagster does not know."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("TIDEMARK_WAREHOUSE", raising=False)
@@ -58,7 +58,7 @@ def at_home(folder: Path) -> Iterator[DagsterInstance]:
 
 
 def shown(folder: Path) -> list[str]:
-    """Return the days that Dagster shows, all of which were reported."""
+    """Return the days that Dagster shows; each was reported."""
     with at_home(folder) as instance:
         days = [*instance.get_dynamic_partitions("shop/windows/per_minute")]
         assert instance.get_materialized_partitions(AssetKey(["shop", "windows", "per_minute"])) == {*days}
@@ -145,7 +145,7 @@ def test_input_that_is_held_back_comes_and_goes_in_dagster_though_nothing_is_new
 
 
 def test_what_a_look_of_dagster_s_own_has_told_is_set_right_by_the_next_run(folder: Path) -> None:
-    """The file that it found was there between two runs, which both found nothing."""
+    """Between two runs that both found nothing there was such a file."""
     run(folder)
     with at_home(folder) as instance:
         tell_dagster(instance, Shop(folder, (folder / "shop.yaml").read_text()).file, ["in/a.csv is no text."])
