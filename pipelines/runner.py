@@ -12,6 +12,7 @@ than the look takes. So they are imported here where there is a batch to run, or
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from tidemark.assets.pending_work import all_that_is_reported, has_unprocessed
@@ -133,10 +134,11 @@ def run_pipeline(
             _report_look(at_need, workspace, waiting)
             alert_look(workspace)
             return report
+        shown_in = at_need()  # opened before a thread imports anything, see `_start_spark`
         choice = choice or _chosen_spark(file, settings)
         _start_spark(choice.for_short_run() if _is_short(workspace, waiting, options) else choice, tell)
         before = _last_batch(workspace)
-        alerts = _run_once(workspace, settings, options, choice=choice, instance=at_need, tell=tell)
+        alerts = _run_once(workspace, settings, options, choice=choice, instance=shown_in, tell=tell)
         report = replace(report, alerts=report.alerts + alerts)
         if _last_batch(workspace) == before:
             return report
@@ -251,7 +253,7 @@ def _run_once(
     options: RunOptions,
     *,
     choice: "SparkChoice",
-    instance: InstanceAtNeed,
+    instance: "DagsterInstance",
     tell: Callable[[str], None],
 ) -> tuple[str, ...]:
     """Run one micro-batch as one Dagster run; return the findings of its checks that hold nothing back."""
@@ -259,7 +261,7 @@ def _run_once(
 
     run_options = replace(options, accepted=None, reopen=_reopen(workspace, options))
     config = {name: value for name, value in asdict(run_options).items() if value}  # keys of `live.BatchSettings`
-    return run_batch(workspace, settings, choice, config, accepted=options.accepted, instance=instance(), tell=tell)
+    return run_batch(workspace, settings, choice, config, accepted=options.accepted, instance=instance, tell=tell)
 
 
 def _job_name(file: SpecFile) -> str:
@@ -278,5 +280,6 @@ def _start_spark(choice: "SparkChoice", tell: Callable[[str], None]) -> None:
     from tidemark.resources.quality.checks import import_ahead
     from tidemark.resources.spark.choice import open_session
 
+    import_module("tidemark.pipelines.execution")  # before the thread: of two that import, one may see half a module
     import_ahead()  # while Spark starts, which leaves a core free
     open_session(choice, tell)

@@ -25,7 +25,14 @@ from tidemark.resources.settings import Clock
 from tidemark.resources.spark.server import find_note
 
 PROCESSES.set_forkserver_preload(
-    [__name__, killed.__name__, "great_expectations", "pyspark.sql.connect.session", "tidemark.pipelines.runner"]
+    [
+        __name__,
+        killed.__name__,
+        "great_expectations",
+        "pyspark.sql.connect.session",
+        "tidemark.pipelines.execution",
+        "tidemark.pipelines.runner",
+    ]
 )
 LONGEST_S = 900
 """A command that has not ended by then hangs; the machine may be busy with other things."""

@@ -50,6 +50,7 @@ from tidemark.pipelines.definitions import build_definitions, job_name
 from tidemark.pipelines.launching import WORK_TAG, decide, end_dead_runs
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.plans import Owner, process_of, this_process
+from tidemark.resources.last_look import LastLook
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import InputError
@@ -145,6 +146,7 @@ from dagster import DagsterInstance, build_sensor_context
 from pyspark import SparkContext
 from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.last_look import LastLook
 from tidemark.resources.settings import Settings
 file = read_spec(Path({str(file.path)!r}), ["sources[0].path=in_quiet/*"])
 settings = Settings(Path({str(settings.warehouse)!r}), Path("."), Path("."))
@@ -405,6 +407,21 @@ def test_a_file_that_cannot_be_read_fails_a_check_of_the_log_though_it_makes_no_
         reason(sensor.tick(instance))
         assert [one for one, _ in told()] == [True, False]
         assert check in build_definitions(settings, [file]).resolve_asset_graph().asset_check_keys
+
+
+@pytest.mark.usefixtures("spark")
+def test_after_a_run_of_dagster_s_own_the_next_command_without_work_reports_its_look_again(tmp_path: Path) -> None:
+    """What that run found, and Dagster shows, may be gone when the command looks."""
+    file, settings = scheduled(tmp_path, "seen")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "dagster.yaml").touch()
+    last, now = LastLook(tmp_path / "home", "seen"), datetime(2026, 1, 1, tzinfo=UTC)
+    last.note("nothing is held back", now)
+    with DagsterInstance.local_temp(str(tmp_path / "home")) as instance:
+        assert last.was("nothing is held back", now)
+        job = build_definitions(settings, [file]).resolve_job_def("seen_live")
+        assert job.execute_in_process(instance=instance).success
+        assert not last.was("nothing is held back", now)
 
 
 @pytest.mark.parametrize("outcome", ["committed", "skipped", "failed"])
