@@ -3,7 +3,10 @@
 Here: sums over the counts of committed batches by the outcome of records, layouts for a terminal, a pipe or another
 program, and one value to one text, which the page for the browser uses too. Not here: which rows are shown
 (commands/looking.py), the page (report/).
+
+A run without work prints a line, and draws nothing: what draws is imported where it draws.
 """
+# ruff: noqa: PLC0415 - the reason is above
 
 import csv
 import json
@@ -21,10 +24,6 @@ from typing import TYPE_CHECKING, Any
 import click
 import pyarrow as pa
 import pyarrow.compute as pc
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from tidemark.resources.batches.plans import Commit, Counts
 from tidemark.resources.batches.position import Position
@@ -38,6 +37,9 @@ from tidemark.timeops.spec import Spec
 from tidemark.timeops.utc import Instant, instant_of
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
     from tidemark.pipelines.runner import RunReport
 
 
@@ -241,6 +243,9 @@ def telling(name: str) -> Iterator[Callable[[str], None]]:
     if not sys.stderr.isatty():
         yield lambda doing: print(line(doing), file=sys.stderr, flush=True)  # noqa: T201 - the command line
         return
+    from rich.console import Console
+    from rich.text import Text
+
     # A descriptor of its own: while Spark starts, stderr itself is turned away from the terminal.
     with os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal:
         console = Console(file=terminal, highlight=False, markup=False)
@@ -250,11 +255,14 @@ def telling(name: str) -> Iterator[Callable[[str], None]]:
 
 def show_report(workspace: Workspace, report: "RunReport") -> None:
     """Print what a run did to stdout."""
-    on = console()
     name = workspace.spec.name
     if report.batches == 0:
-        on.print(f"{name}: {'corrected' if report.corrections else 'nothing new'}.")
+        click.echo(f"{name}: {'corrected' if report.corrections else 'nothing new'}.")
         return
+    from rich import box
+    from rich.table import Table
+
+    on = console()
     on.print(f"{name}: {_batches_of_run(workspace, report.batches)}")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("", no_wrap=True)
@@ -372,6 +380,10 @@ def write_rows(rows: pa.Table, form: str | None, words: Mapping[str, Callable[[A
 
 def _draw(names: Sequence[str], rows: Sequence[Row], form: str | None) -> None:
     """Print a table, or a block for each row. Only a terminal has an edge."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
     here = console()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in names:
@@ -386,7 +398,10 @@ def _draw(names: Sequence[str], rows: Sequence[Row], form: str | None) -> None:
         _print_unpadded(console(width), table)
 
 
-def _draw_blocks(on: Console, names: Sequence[str], rows: Sequence[Row]) -> None:
+def _draw_blocks(on: "Console", names: Sequence[str], rows: Sequence[Row]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
     for place, row in enumerate(rows, start=1):
         block = Table.grid(padding=(0, 2))
         for name in names:
@@ -395,7 +410,7 @@ def _draw_blocks(on: Console, names: Sequence[str], rows: Sequence[Row]) -> None
         _print_unpadded(on, block)
 
 
-def _print_unpadded(on: Console, table: Table) -> None:
+def _print_unpadded(on: "Console", table: "Table") -> None:
     """Print a table without the blanks that fill its last column."""
     with on.capture() as printed:
         on.print(table)
@@ -408,6 +423,8 @@ def print_block(title: str, lines: Iterable[tuple[str, str, str]]) -> None:
 
     A line is word, text, style. A text may have several lines; words as long as a path are never cut.
     """
+    from rich.text import Text
+
     on, rows = console(), list(lines)
     indent = max(len(word) for word, _, _ in rows) + 4
     width = max((on.width if on.is_terminal else _PAGE) - indent, _PAGE // 4)
@@ -423,8 +440,10 @@ def print_block(title: str, lines: Iterable[tuple[str, str, str]]) -> None:
             on.print(Text(label) + Text(part, style), soft_wrap=True)
 
 
-def console(width: int | None = None) -> Console:
+def console(width: int | None = None) -> "Console":
     """Return a console that prints text as it is: by default as wide as the terminal, without an edge in a pipe."""
+    from rich.console import Console
+
     made = Console(highlight=False, markup=False, emoji=False, width=width)
     return made if width is not None or made.is_terminal else console(_WIDE)
 
