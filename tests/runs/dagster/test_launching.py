@@ -411,7 +411,7 @@ def test_a_file_that_cannot_be_read_fails_a_check_of_the_log_though_it_makes_no_
 
 @pytest.mark.usefixtures("spark")
 def test_after_a_run_of_dagster_s_own_the_next_command_without_work_reports_its_look_again(tmp_path: Path) -> None:
-    """What that run found, and Dagster shows, may be gone when the command looks."""
+    """Its findings, which Dagster shows, may be gone when the command looks."""
     file, settings = scheduled(tmp_path, "seen")
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "dagster.yaml").touch()
