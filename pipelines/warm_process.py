@@ -53,11 +53,13 @@ _IMPORTS = (
 def main(home: Path) -> None:
     """Import what runs need, then fork for each that is asked for, until standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who keeps it, and for the runs
+    gc.disable()
     for name in _IMPORTS:
         if select.select([sys.stdin], [], [], 0)[0]:  # who keeps it has ended already
             return
         importlib.import_module(name)
     gc.collect()
+    gc.enable()
     gc.freeze()  # so that a collection in a fork leaves the memory of all that was imported shared
     path = new_scratch() / "socket"  # in a home its name could be too long for one
     with socket.socket(socket.AF_UNIX) as listener:

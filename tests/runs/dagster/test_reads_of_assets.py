@@ -1,6 +1,8 @@
 """`tm.TidemarkResource` in real runs of Dagster: the rows of a partition, and one commit for all reads of a run."""
 
+import os
 import sys
+import tempfile
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -84,6 +86,17 @@ def test_an_asset_without_partitions_gets_all_rows_and_says_of_which_commit(tmp_
     rows, told = read_by(None)
     assert rows == ["03-28 12:00", "03-29 12:00"]
     assert told == {"shop: batch": 1, f"shop/{PER_MINUTE}: version": 1}
+
+
+def test_runs_leave_one_file_in_the_folder_for_temporary_files_however_many_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop(tmp_path, "2026-03-28 12:00")
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    for _ in range(3):
+        read_by(None)
+    assert [path.name for path in (tmp_path / "temporary").iterdir()] == [f"tidemark-read-{os.getuid()}.lock"]
 
 
 @pytest.mark.parametrize(
