@@ -46,6 +46,7 @@ _IMPORTS = (
     "tidemark.assets.display.pictures",
     "tidemark.pipelines.cli",
     "tidemark.pipelines.definitions",
+    "tidemark.pipelines.execution",
     "tidemark.pipelines.runner",
 )
 
