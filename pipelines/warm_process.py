@@ -14,6 +14,7 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -28,7 +29,7 @@ from tidemark.pipelines.warm_asking import (
     NOTE,
     PATIENCE_S,
     SIGNALS,
-    early_variables,
+    given_at_start,
     namespaces,
     python_of,
     received_line,
@@ -75,17 +76,22 @@ def _serve(listener: socket.socket) -> None:
         if sys.stdin.fileno() in ready:
             return
         if listener in ready:
-            connection, _ = listener.accept()
-            connection.settimeout(PATIENCE_S)
-            with suppress(OSError, ValueError, KeyError), connection:
+            with suppress(OSError, ValueError, TypeError, KeyError), listener.accept()[0] as connection:
+                connection.settimeout(PATIENCE_S)
                 if user_of(connection) == os.getuid():
-                    text, fds = received_line(connection)
-                    try:
-                        answer = _answer(json.loads(text), connection, fds, listener, pids)
-                        connection.sendall(json.dumps(answer).encode() + b"\n")
-                    finally:
-                        for fd in fds:
-                            os.close(fd)
+                    _reply(connection, listener, pids)
+
+
+def _reply(connection: socket.socket, listener: socket.socket, pids: dict[str, int]) -> None:
+    """Do what a caller asks for, and tell it whether that was done."""
+    fds = list[int]()
+    try:
+        request = dict(json.loads(received_line(connection, fds)))
+        answer = _answer(request, connection, fds, listener, pids)
+        connection.sendall(json.dumps(answer).encode() + b"\n")
+    finally:
+        for fd in fds:
+            os.close(fd)
 
 
 def _answer(
@@ -105,7 +111,7 @@ def _answer(
         return is_there
     same = {**python_of(sys.executable), "namespaces": namespaces()}
     if "command" in request:
-        same |= {"version": _VERSION, "early": early_variables()}
+        same |= {"version": _VERSION, **given_at_start()}
     if any(request.get(key) != value for key, value in same.items()):
         return False
     pid = os.fork()
@@ -142,6 +148,9 @@ def _code_after(begin: Callable[[], None]) -> int:
             return end.code or 0
         sys.stderr.write(f"{end.code}\n")
         return 1
+    except KeyboardInterrupt:  # no command has taken it yet: Python ends by the signal
+        traceback.print_exc()
+        return -signal.SIGINT
     except BaseException:
         traceback.print_exc()
         return 1
@@ -151,16 +160,24 @@ def _code_after(begin: Callable[[], None]) -> int:
 def _begin(request: Mapping[str, Any], connection: socket.socket, fds: list[int]) -> None:
     """Do the work of a fork, unless the caller has gone."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    if received_line(connection)[0] != GO:
+    if not _may_begin(connection):
         return
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
     time.tzset()
+    tempfile.tempdir = None  # of the variables of the warm process
     if "command" in request:
         _run_command(request, connection, fds)
     else:
         _run_for_dagster(request)
+
+
+def _may_begin(connection: socket.socket) -> bool:
+    """Return whether the caller waits for this fork; signals may come right behind the line that says so."""
+    with suppress(OSError):
+        return connection.recv(len(GO)) == GO
+    return False
 
 
 def _run_for_dagster(request: Mapping[str, Any]) -> None:
@@ -176,31 +193,40 @@ def _run_command(request: Mapping[str, Any], connection: socket.socket, fds: lis
     """Run a command line as a Python of its own would for the process that has typed it."""
     os.setsid()  # Ctrl-C of who keeps the warm process is not for commands
     _take_streams(fds, request["streams"])
-    os.umask(request["umask"])
-    with suppress(OSError, ValueError):  # less than the warm process may be had by anybody, more by root
-        os.nice(request["niceness"] - os.nice(0))
-    for number, limit in request["limits"]:
-        with suppress(OSError, ValueError):
-            resource.setrlimit(number, tuple(limit))
     for number in SIGNALS:
         by_default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
         signal.signal(number, signal.SIG_IGN if number in request["ignored"] else by_default)
-    threading.Thread(target=_obey, args=[connection], daemon=True).start()
+    threading.Thread(target=_obey, args=[connection], daemon=True).start()  # before the limits: some forbid a thread
+    os.umask(request["umask"])
+    with suppress(OSError):  # less than the warm process may be had by anybody, more by root
+        os.nice(request["niceness"] - os.nice(0))
+    with suppress(OSError):
+        os.sched_setaffinity(0, request["cores"])
+    for number, limit in request["limits"]:
+        _limit(number, *limit)
     from tidemark.pipelines.cli import main as run_words  # noqa: PLC0415 - `main` has imported it
 
-    sys.argv = list(request["command"])
+    sys.argv, sys.path[:] = list(request["command"]), request["path"]
     run_words(prog_name="tidemark")
 
 
-def _take_streams(fds: list[int], settings: list[tuple[str, str]]) -> None:
-    """Make files the standard streams of this process, each with an encoding and a handler of errors."""
+def _limit(number: int, soft: int, hard: int) -> None:
+    """Set a limit of this process; where it is more than this user may set, the most that is allowed."""
+    most = resource.getrlimit(number)[1]
+    for limit in ((most, most), (soft, most), (soft, hard)):  # what is not allowed changes nothing
+        with suppress(OSError, ValueError):
+            resource.setrlimit(number, limit)
+
+
+def _take_streams(fds: list[int], settings: list[tuple[str, str, bool]]) -> None:
+    """Make files the standard streams; settings of each: encoding, handler of errors, whether lines are flushed."""
     for stream, fd in enumerate(fds):
         os.dup2(fd, stream)
         os.close(fd)
-    (in_encoding, in_errors), (encoding, errors), (err_encoding, err_errors) = settings
-    sys.stdin = open(0, encoding=in_encoding, errors=in_errors, closefd=False)  # noqa: SIM115 - for good
-    sys.stdout = open(1, "w", encoding=encoding, errors=errors, closefd=False)  # noqa: SIM115
-    sys.stderr = open(2, "w", encoding=err_encoding, errors=err_errors, closefd=False, buffering=1)  # noqa: SIM115
+    sys.stdin, sys.stdout, sys.stderr = (
+        open(fd, mode, 1 if by_line else -1, encoding, errors, closefd=False)  # noqa: SIM115 - for good
+        for fd, mode, (encoding, errors, by_line) in zip(range(3), "rww", settings, strict=True)
+    )
 
 
 def _obey(connection: socket.socket) -> None:
