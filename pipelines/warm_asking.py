@@ -47,7 +47,7 @@ _LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.star
 def ask(home: Path, request: Mapping[str, Any]) -> bool:
     """Return the answer of the warm process of a Dagster home; False if none of this user answers."""
     with suppress(*_NO_ANSWER), _connected(home) as connection:
-        answer = _answer_of(connection, request)
+        answer = bool(_answer_of(connection, request))
         if answer and "fork" in request:  # nothing else waits for a second line: the connection may be closed by then
             connection.sendall(GO)
         return answer
@@ -62,7 +62,8 @@ def run_in_fork(home: Path, words: Sequence[str]) -> int | None:
     Returns:
         The exit code of the command; a negative one is the signal that has ended it. None if no process forks for it.
     """
-    streams = [each for each in (sys.stdin, sys.stdout, sys.stderr) if isinstance(each, io.TextIOWrapper)]
+    standard = (sys.stdin, sys.stdout, sys.stderr)
+    streams = [stream for stream in standard if isinstance(stream, io.TextIOWrapper)]
     if len(streams) < _STREAMS or any(path in word for word in words for path in _OTHER_FILES):
         return None  # a fork would have other files open than this process has
     with suppress(*_NO_ANSWER), _connected(home) as connection:
@@ -75,15 +76,16 @@ def run_in_fork(home: Path, words: Sequence[str]) -> int | None:
             "niceness": os.nice(0),
             "cores": list(os.sched_getaffinity(0)),
             "path": sys.path,
-            "streams": [[each.encoding, each.errors, each.line_buffering or each.write_through] for each in streams],
+            "streams": [
+                [stream.encoding, stream.errors, stream.line_buffering or stream.write_through] for stream in streams
+            ],
             **given_at_start(),
             "version": version("tidemark"),
             **python_of(sys.executable),
             **environment(),
         }
-        if not _answer_of(connection, request, fds=range(_STREAMS)):
-            return None
-        return _attend(connection, set(SIGNALS).difference(ignored))
+        fork = _answer_of(connection, request, fds=range(_STREAMS))
+        return _attend(connection, fork, set(SIGNALS).difference(ignored)) if fork else None
     return None
 
 
@@ -147,11 +149,12 @@ def user_of(connection: socket.socket) -> int:
     return int(user)
 
 
-def _answer_of(connection: socket.socket, request: Mapping[str, Any], fds: Sequence[int] = ()) -> bool:
+def _answer_of(connection: socket.socket, request: Mapping[str, Any], fds: Sequence[int] = ()) -> int:
+    """Send a request; return the process of the fork that it got, otherwise whether the answer was yes."""
     text = json.dumps({"namespaces": namespaces(), **request}).encode() + b"\n"
     sent = socket.send_fds(connection, [text], list(fds)) if fds else 0  # they go with the first byte
     connection.sendall(text[sent:])
-    return bool(json.loads(received_line(connection)))
+    return int(json.loads(received_line(connection)))
 
 
 def received_line(connection: socket.socket, fds: list[int] | None = None) -> bytes:
@@ -167,7 +170,7 @@ def received_line(connection: socket.socket, fds: list[int] | None = None) -> by
     return text
 
 
-def _attend(connection: socket.socket, passed_on: set[signal.Signals]) -> int:
+def _attend(connection: socket.socket, fork: int, passed_on: set[signal.Signals]) -> int:
     """Let a fork begin, pass signals on to it, and return its exit code, or minus the last signal if it left none."""
     signals = [signal.SIGKILL]
 
@@ -176,11 +179,22 @@ def _attend(connection: socket.socket, passed_on: set[signal.Signals]) -> int:
         with suppress(OSError):  # it has ended
             connection.send(bytes([number]))
 
+    def pause(number: int, _: object) -> None:
+        with suppress(OSError):
+            os.kill(fork, signal.SIGSTOP)
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)  # until it is continued; at once where no shell could do that
+        signal.signal(number, pause)
+        with suppress(OSError):
+            os.kill(fork, signal.SIGCONT)
+
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)  # the line comes first, then what they send
     try:
         connection.sendall(GO)
         for number in passed_on:
             signal.signal(number, pass_on)
+        if signal.getsignal(signal.SIGTSTP) == signal.SIG_DFL:  # Ctrl-Z
+            signal.signal(signal.SIGTSTP, pause)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     connection.settimeout(None)

@@ -64,17 +64,25 @@ def main(home: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))  # the folder is this user's alone
         listener.listen()
-        (home / NOTE).write_text(json.dumps({"path": str(path), "pid": os.getpid()}), encoding="utf-8")
-        _serve(listener)
+        note, text = home / NOTE, json.dumps({"path": str(path), "pid": os.getpid()})
+        note.write_text(text, encoding="utf-8")
+        _serve(listener, note, text)
+        with suppress(OSError):
+            if note.read_text(encoding="utf-8") == text:
+                note.unlink()
 
 
-def _serve(listener: socket.socket) -> None:
+def _serve(listener: socket.socket, note: Path, text: str) -> None:
+    """Answer until standard input ends; the note names this process, while no other one has written it."""
     pids = dict[str, int]()  # of the forks, by the run of Dagster or by the time of a command
     while True:
         ready, _, _ = select.select([listener, sys.stdin.fileno()], [], [], _LOOK_EVERY_S)
         pids = {run: pid for run, pid in pids.items() if not os.waitpid(pid, os.WNOHANG)[0]}
         if sys.stdin.fileno() in ready:
             return
+        with suppress(OSError):
+            if not note.exists():  # another process of this home has ended, as of `make ui`
+                note.write_text(text, encoding="utf-8")
         if listener in ready:
             with suppress(OSError, ValueError, TypeError, KeyError), listener.accept()[0] as connection:
                 connection.settimeout(PATIENCE_S)
@@ -83,7 +91,7 @@ def _serve(listener: socket.socket) -> None:
 
 
 def _reply(connection: socket.socket, listener: socket.socket, pids: dict[str, int]) -> None:
-    """Do what a caller asks for, and tell it whether that was done."""
+    """Do what a caller asks for, and answer."""
     fds = list[int]()
     try:
         request = dict(json.loads(received_line(connection, fds)))
@@ -100,8 +108,8 @@ def _answer(
     fds: list[int],
     listener: socket.socket,
     pids: dict[str, int],
-) -> bool:
-    """Return whether something was forked or, of a run that was, whether it still runs."""
+) -> int:
+    """Return the process that was forked, 0 if none was; of a run that was forked before, whether it still runs."""
     if "has" in request:
         return request["has"] in pids
     if "interrupt" in request:
@@ -119,7 +127,7 @@ def _answer(
         listener.close()  # a caller would wait for an answer of this process, once the other one has ended
         _end_with(lambda: _begin(request, connection, fds), connection)
     pids[request.get("fork") or str(time.time_ns())] = pid
-    return True
+    return pid
 
 
 def _end_with(begin: Callable[[], None], connection: socket.socket) -> NoReturn:
@@ -174,7 +182,7 @@ def _begin(request: Mapping[str, Any], connection: socket.socket, fds: list[int]
 
 
 def _may_begin(connection: socket.socket) -> bool:
-    """Return whether the caller waits for this fork; signals may come right behind the line that says so."""
+    """Return whether the caller waits for this fork; a signal may follow the line that says so at once."""
     with suppress(OSError):
         return connection.recv(len(GO)) == GO
     return False

@@ -62,7 +62,12 @@ def waiting_run(
     with (
         said.open("w") as stderr,
         subprocess.Popen(
-            [*ENTRANCE, "run", "waits.yaml"], cwd=folder, env=environment, stderr=stderr, text=True
+            [*ENTRANCE, "run", "waits.yaml"],
+            cwd=folder,
+            env=environment,
+            stderr=stderr,
+            text=True,
+            process_group=0,  # a job of its own, as in a shell: it can be stopped
         ) as run,
     ):
         try:
@@ -190,8 +195,35 @@ def test_a_command_that_a_shell_starts_in_an_unusual_way_ends_as_one_of_its_own(
     assert fork.stderr.splitlines()[-1:] == alone.stderr.splitlines()[-1:]
 
 
+def has_stopped(process: psutil.Process) -> bool:
+    return bool(process.status() == psutil.STATUS_STOPPED)
+
+
+@pytest.mark.long
+def test_a_command_that_is_stopped_at_the_terminal_rests_with_its_fork_until_it_is_continued(
+    home: Path, tmp_path: Path
+) -> None:
+    with waiting_run(home, tmp_path, {}, is_forked=True) as run:
+        [fork] = forks_of(home)
+        both = [fork, psutil.Process(run.pid)]
+        for _ in range(2):
+            run.send_signal(signal.SIGTSTP)
+            wait_until(lambda: all(map(has_stopped, both)), tmp_path / "said")
+            run.send_signal(signal.SIGCONT)
+            wait_until(lambda: not any(map(has_stopped, both)), tmp_path / "said")
+        run.terminate()
+        assert run.wait(60) == 143
+
+
+def test_a_warm_process_takes_over_when_another_one_of_its_home_ends(home: Path) -> None:
+    first = (home / NOTE).read_text()
+    with warm_process(home):
+        wait_until(lambda: (home / NOTE).read_text() != first, home / "log")
+    wait_until(lambda: (home / NOTE).exists() and (home / NOTE).read_text() == first, home / "log")
+
+
 def relay_with(said_at_once: bytes, home: Path, listener: socket.socket) -> None:
-    """Pass what one command says on to the warm process of a home, its second line with more right behind it."""
+    """Pass what one command says on to the warm process of a home, its second line with more in the same piece."""
     with listener.accept()[0] as command, socket.socket(socket.AF_UNIX) as warm:
         warm.connect(json.loads((home / NOTE).read_text())["path"])
         text, fds, _, _ = socket.recv_fds(command, 1_000_000, 3)
