@@ -31,11 +31,14 @@ NOTE = "warm_runs.json"
 PATIENCE_S = 5.0
 """How long either side waits for the other: it answers in milliseconds, unless it hangs or was stopped."""
 GO = b"go\n"
-"""The second line, which lets a fork begin."""
+"""The second line, which lets a fork begin; with that of a command go its streams.
+
+They are not sent earlier: who reads from one would wait for a process that hangs, which has not taken them.
+"""
 _NO_ANSWER = (OSError, ValueError, TypeError, KeyError)  # also of a note that is not one
 _PIECE_BYTES = 65_536
 _NAMESPACES = ("mnt", "pid", "net", "user")
-_STREAMS = 3
+STREAMS = 3
 _OTHER_FILES = ("/dev/fd/", "/proc/self/")
 """Where files are that this process has open, as a shell names them for `<(…)`: a fork has three streams alone."""
 _READ_EARLY = ("ARROW_", "LD_", "MALLOC_", "OMP_", "PYTHON")
@@ -64,7 +67,7 @@ def run_in_fork(home: Path, words: Sequence[str]) -> int | None:
     """
     standard = (sys.stdin, sys.stdout, sys.stderr)
     streams = [stream for stream in standard if isinstance(stream, io.TextIOWrapper)]
-    if len(streams) < _STREAMS or any(path in word for word in words for path in _OTHER_FILES):
+    if len(streams) < STREAMS or any(path in word for word in words for path in _OTHER_FILES):
         return None  # a fork would have other files open than this process has
     with suppress(*_NO_ANSWER), _connected(home) as connection:
         ignored = [number for number in SIGNALS if signal.getsignal(number) == signal.SIG_IGN]
@@ -84,7 +87,7 @@ def run_in_fork(home: Path, words: Sequence[str]) -> int | None:
             **python_of(sys.executable),
             **environment(),
         }
-        fork = _answer_of(connection, request, fds=range(_STREAMS))
+        fork = _answer_of(connection, request)
         return _attend(connection, fork, set(SIGNALS).difference(ignored)) if fork else None
     return None
 
@@ -149,21 +152,17 @@ def user_of(connection: socket.socket) -> int:
     return int(user)
 
 
-def _answer_of(connection: socket.socket, request: Mapping[str, Any], fds: Sequence[int] = ()) -> int:
+def _answer_of(connection: socket.socket, request: Mapping[str, Any]) -> int:
     """Send a request; return the process of the fork that it got, otherwise whether the answer was yes."""
-    text = json.dumps({"namespaces": namespaces(), **request}).encode() + b"\n"
-    sent = socket.send_fds(connection, [text], list(fds)) if fds else 0  # they go with the first byte
-    connection.sendall(text[sent:])
+    connection.sendall(json.dumps({"namespaces": namespaces(), **request}).encode() + b"\n")
     return int(json.loads(received_line(connection)))
 
 
-def received_line(connection: socket.socket, fds: list[int] | None = None) -> bytes:
-    """Receive a line; append the files that come with it to a list, also where the line does not come to its end."""
+def received_line(connection: socket.socket) -> bytes:
+    """Receive a line; a ConnectionError if the other side has gone before its end."""
     text = b""
     while not text.endswith(b"\n"):
-        piece, piece_fds, _, _ = socket.recv_fds(connection, _PIECE_BYTES, _STREAMS)
-        if fds is not None:
-            fds += piece_fds
+        piece = connection.recv(_PIECE_BYTES)
         if not piece:
             raise ConnectionError("the connection was closed")
         text += piece
@@ -190,7 +189,7 @@ def _attend(connection: socket.socket, fork: int, passed_on: set[signal.Signals]
 
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)  # the line comes first, then what they send
     try:
-        connection.sendall(GO)
+        socket.send_fds(connection, [GO], range(STREAMS))
         for number in passed_on:
             signal.signal(number, pass_on)
         if signal.getsignal(signal.SIGTSTP) == signal.SIG_DFL:  # Ctrl-Z

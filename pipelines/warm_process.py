@@ -29,6 +29,7 @@ from tidemark.pipelines.warm_asking import (
     NOTE,
     PATIENCE_S,
     SIGNALS,
+    STREAMS,
     given_at_start,
     namespaces,
     python_of,
@@ -92,22 +93,12 @@ def _serve(listener: socket.socket, note: Path, text: str) -> None:
 
 def _reply(connection: socket.socket, listener: socket.socket, pids: dict[str, int]) -> None:
     """Do what a caller asks for, and answer."""
-    fds = list[int]()
-    try:
-        request = dict(json.loads(received_line(connection, fds)))
-        answer = _answer(request, connection, fds, listener, pids)
-        connection.sendall(json.dumps(answer).encode() + b"\n")
-    finally:
-        for fd in fds:
-            os.close(fd)
+    answer = _answer(dict(json.loads(received_line(connection))), connection, listener, pids)
+    connection.sendall(json.dumps(answer).encode() + b"\n")
 
 
 def _answer(
-    request: Mapping[str, Any],
-    connection: socket.socket,
-    fds: list[int],
-    listener: socket.socket,
-    pids: dict[str, int],
+    request: Mapping[str, Any], connection: socket.socket, listener: socket.socket, pids: dict[str, int]
 ) -> int:
     """Return the process that was forked, 0 if none was; of a run that was forked before, whether it still runs."""
     if "has" in request:
@@ -125,7 +116,7 @@ def _answer(
     pid = os.fork()
     if pid == 0:
         listener.close()  # a caller would wait for an answer of this process, once the other one has ended
-        _end_with(lambda: _begin(request, connection, fds), connection)
+        _end_with(lambda: _begin(request, connection), connection)
     pids[request.get("fork") or str(time.time_ns())] = pid
     return pid
 
@@ -165,10 +156,11 @@ def _code_after(begin: Callable[[], None]) -> int:
     return 0
 
 
-def _begin(request: Mapping[str, Any], connection: socket.socket, fds: list[int]) -> None:
+def _begin(request: Mapping[str, Any], connection: socket.socket) -> None:
     """Do the work of a fork, unless the caller has gone."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    if not _may_begin(connection):
+    fds = _taken_streams(connection)
+    if fds is None:
         return
     os.environ.clear()
     os.environ.update(request["environment"])
@@ -181,11 +173,13 @@ def _begin(request: Mapping[str, Any], connection: socket.socket, fds: list[int]
         _run_for_dagster(request)
 
 
-def _may_begin(connection: socket.socket) -> bool:
-    """Return whether the caller waits for this fork; a signal may follow the line that says so at once."""
+def _taken_streams(connection: socket.socket) -> list[int] | None:
+    """Wait for the line that lets this fork begin; return the streams with it, None if the caller has gone."""
     with suppress(OSError):
-        return connection.recv(len(GO)) == GO
-    return False
+        text, fds, _, _ = socket.recv_fds(connection, len(GO), STREAMS)  # a signal may follow at once
+        if text == GO:
+            return fds
+    return None
 
 
 def _run_for_dagster(request: Mapping[str, Any]) -> None:
@@ -233,7 +227,7 @@ def _take_streams(fds: list[int], settings: list[tuple[str, str, bool]]) -> None
         os.close(fd)
     sys.stdin, sys.stdout, sys.stderr = (
         open(fd, mode, 1 if by_line else -1, encoding, errors, closefd=False)  # noqa: SIM115 - for good
-        for fd, mode, (encoding, errors, by_line) in zip(range(3), "rww", settings, strict=True)
+        for fd, mode, (encoding, errors, by_line) in zip(range(STREAMS), "rww", settings, strict=True)
     )
 
 

@@ -215,6 +215,7 @@ def test_a_command_that_is_stopped_at_the_terminal_rests_with_its_fork_until_it_
         assert run.wait(60) == 143
 
 
+@pytest.mark.long
 def test_a_warm_process_takes_over_when_another_one_of_its_home_ends(home: Path) -> None:
     first = (home / NOTE).read_text()
     with warm_process(home):
@@ -226,16 +227,12 @@ def relay_with(said_at_once: bytes, home: Path, listener: socket.socket) -> None
     """Pass what one command says on to the warm process of a home, its second line with more in the same piece."""
     with listener.accept()[0] as command, socket.socket(socket.AF_UNIX) as warm:
         warm.connect(json.loads((home / NOTE).read_text())["path"])
-        text, fds, _, _ = socket.recv_fds(command, 1_000_000, 3)
-        sent = socket.send_fds(warm, [text], fds)
-        warm.sendall(text[sent:])
-        while not text.endswith(b"\n"):
-            text = command.recv(1_000_000)
-            warm.sendall(text)
+        warm.sendall(received_line(command))
+        command.sendall(received_line(warm))
+        text, fds, _, _ = socket.recv_fds(command, 100, 3)
+        socket.send_fds(warm, [text + said_at_once], fds)
         for fd in fds:
             os.close(fd)
-        command.sendall(warm.recv(100))
-        warm.sendall(command.recv(100) + said_at_once)
         command.sendall(warm.recv(100))
 
 
@@ -265,3 +262,15 @@ def test_callers_that_go_in_the_middle_of_asking_leave_nothing_open_in_the_warm_
         caller.sendall(b'{"has": "no such run"}\n')
         assert received_line(caller) == b"false\n"
         assert warm_of(home).num_fds() <= before + 1  # this one
+
+
+@pytest.mark.long
+def test_a_command_runs_by_itself_when_its_warm_process_is_there_and_does_not_answer(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen()
+        (tmp_path / NOTE).write_text(json.dumps({"path": str(tmp_path / "socket")}))
+        environment = os.environ | {"DAGSTER_HOME": str(tmp_path)}
+        asked = [*ENTRANCE, "--version"]
+        done = subprocess.run(asked, env=environment, capture_output=True, text=True, check=False, timeout=25)
+    assert (done.returncode, done.stderr) == (0, "")
