@@ -35,10 +35,11 @@ GO = b"go\n"
 
 They are not sent earlier: who reads from one would wait for a process that hangs, which has not taken them.
 """
+STREAMS = 3
+"""Input, output and errors."""
 _NO_ANSWER = (OSError, ValueError, TypeError, KeyError)  # also of a note that is not one
 _PIECE_BYTES = 65_536
 _NAMESPACES = ("mnt", "pid", "net", "user")
-STREAMS = 3
 _OTHER_FILES = ("/dev/fd/", "/proc/self/")
 """Where files are that this process has open, as a shell names them for `<(…)`: a fork has three streams alone."""
 _READ_EARLY = ("ARROW_", "LD_", "MALLOC_", "OMP_", "PYTHON")
