@@ -9,6 +9,7 @@ before it begins: a caller that has gone has used another way by then, and the w
 A command imports this before anything else, so nothing here takes long to import.
 """
 
+import io
 import json
 import os
 import resource
@@ -27,22 +28,30 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that a command passes on to the fork that does its work."""
 NOTE = "warm_runs.json"
 """The file of a home that names the socket of its warm process."""
-PATIENCE_S = 30.0
+PATIENCE_S = 5.0
+"""How long either side waits for the other: it answers in milliseconds, unless it hangs or was stopped."""
 GO = b"go\n"
-"""The second line, which lets a fork begin."""
+"""The second line, which lets a fork begin; with that of a command go its streams.
+
+They are not sent earlier: who reads from one would wait for a process that hangs, which has not taken them.
+"""
+STREAMS = 3
+"""Input, output and errors."""
 _NO_ANSWER = (OSError, ValueError, TypeError, KeyError)  # also of a note that is not one
 _PIECE_BYTES = 65_536
-_NAMESPACES = ("mnt", "pid", "net")
-_STREAMS = 3
+_NAMESPACES = ("mnt", "pid", "net", "user")
+_OTHER_FILES = ("/dev/fd/", "/proc/self/")
+"""Where files are that this process has open, as a shell names them for `<(…)`: a fork has three streams alone."""
 _READ_EARLY = ("ARROW_", "LD_", "MALLOC_", "OMP_", "PYTHON")
 """Prefixes of variables that libraries read when they are loaded: a fork has the values of the warm process."""
+_LIMITS_OF_MEMORY = (resource.RLIMIT_AS, resource.RLIMIT_DATA, resource.RLIMIT_STACK)
 _LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
 
 
 def ask(home: Path, request: Mapping[str, Any]) -> bool:
     """Return the answer of the warm process of a Dagster home; False if none of this user answers."""
     with suppress(*_NO_ANSWER), _connected(home) as connection:
-        answer = _answer_of(connection, request)
+        answer = bool(_answer_of(connection, request))
         if answer and "fork" in request:  # nothing else waits for a second line: the connection may be closed by then
             connection.sendall(GO)
         return answer
@@ -57,6 +66,10 @@ def run_in_fork(home: Path, words: Sequence[str]) -> int | None:
     Returns:
         The exit code of the command; a negative one is the signal that has ended it. None if no process forks for it.
     """
+    standard = (sys.stdin, sys.stdout, sys.stderr)
+    streams = [stream for stream in standard if isinstance(stream, io.TextIOWrapper)]
+    if len(streams) < STREAMS or any(path in word for word in words for path in _OTHER_FILES):
+        return None  # a fork would have other files open than this process has
     with suppress(*_NO_ANSWER), _connected(home) as connection:
         ignored = [number for number in SIGNALS if signal.getsignal(number) == signal.SIG_IGN]
         request = {
@@ -65,15 +78,18 @@ def run_in_fork(home: Path, words: Sequence[str]) -> int | None:
             "umask": _umask(),
             "limits": [[number, resource.getrlimit(number)] for number in _LIMITS],
             "niceness": os.nice(0),
-            "streams": [[stream.encoding, stream.errors] for stream in (sys.stdin, sys.stdout, sys.stderr)],
-            "early": early_variables(),
+            "cores": list(os.sched_getaffinity(0)),
+            "path": sys.path,
+            "streams": [
+                [stream.encoding, stream.errors, stream.line_buffering or stream.write_through] for stream in streams
+            ],
+            **given_at_start(),
             "version": version("tidemark"),
             **python_of(sys.executable),
             **environment(),
         }
-        if not _answer_of(connection, request, fds=range(_STREAMS)):
-            return None
-        return _attend(connection, set(SIGNALS).difference(ignored))
+        fork = _answer_of(connection, request)
+        return _attend(connection, fork, set(SIGNALS).difference(ignored)) if fork else None
     return None
 
 
@@ -93,9 +109,16 @@ def _umask() -> int:
     return umask
 
 
-def early_variables() -> Mapping[str, str]:
-    """Return the variables of this process that libraries read when they are loaded."""
-    return {name: value for name, value in os.environ.items() if name.startswith(_READ_EARLY)}
+def given_at_start() -> Mapping[str, Any]:
+    """Return the part of a request that a process has from its start: a fork has what the warm process has.
+
+    Its memory is mapped already, so limits of memory would leave a fork less than a new Python.
+    """
+    return {
+        "early": {name: value for name, value in os.environ.items() if name.startswith(_READ_EARLY)},
+        "groups": [os.getegid(), *sorted(os.getgroups())],
+        "memory": [resource.getrlimit(number)[0] for number in _LIMITS_OF_MEMORY],
+    }
 
 
 def namespaces() -> list[str]:
@@ -130,26 +153,24 @@ def user_of(connection: socket.socket) -> int:
     return int(user)
 
 
-def _answer_of(connection: socket.socket, request: Mapping[str, Any], fds: Sequence[int] = ()) -> bool:
-    text = json.dumps({"namespaces": namespaces(), **request}).encode() + b"\n"
-    sent = socket.send_fds(connection, [text], list(fds)) if fds else 0  # they go with the first byte
-    connection.sendall(text[sent:])
-    return bool(json.loads(received_line(connection)[0]))
+def _answer_of(connection: socket.socket, request: Mapping[str, Any]) -> int:
+    """Send a request; return the process of the fork that it got, otherwise whether the answer was yes."""
+    connection.sendall(json.dumps({"namespaces": namespaces(), **request}).encode() + b"\n")
+    return int(json.loads(received_line(connection)))
 
 
-def received_line(connection: socket.socket) -> tuple[bytes, list[int]]:
-    """Receive a line, and the files that were sent with it."""
-    text, fds = b"", list[int]()
+def received_line(connection: socket.socket) -> bytes:
+    """Receive a line; a ConnectionError if the other side has gone before its end."""
+    text = b""
     while not text.endswith(b"\n"):
-        piece, piece_fds, _, _ = socket.recv_fds(connection, _PIECE_BYTES, _STREAMS)
-        fds += piece_fds
+        piece = connection.recv(_PIECE_BYTES)
         if not piece:
             raise ConnectionError("the connection was closed")
         text += piece
-    return text, fds
+    return text
 
 
-def _attend(connection: socket.socket, passed_on: set[signal.Signals]) -> int:
+def _attend(connection: socket.socket, fork: int, passed_on: set[signal.Signals]) -> int:
     """Let a fork begin, pass signals on to it, and return its exit code, or minus the last signal if it left none."""
     signals = [signal.SIGKILL]
 
@@ -158,12 +179,27 @@ def _attend(connection: socket.socket, passed_on: set[signal.Signals]) -> int:
         with suppress(OSError):  # it has ended
             connection.send(bytes([number]))
 
-    for number in passed_on:
-        signal.signal(number, pass_on)
-    connection.settimeout(None)
-    connection.sendall(GO)
+    def pause(number: int, _: object) -> None:
+        with suppress(OSError):
+            os.kill(fork, signal.SIGSTOP)
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)  # until it is continued; at once where no shell could do that
+        signal.signal(number, pause)
+        with suppress(OSError):
+            os.kill(fork, signal.SIGCONT)
+
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)  # the line comes first, then what they send
     try:
-        return int(json.loads(received_line(connection)[0]))
+        socket.send_fds(connection, [GO], range(STREAMS))
+        for number in passed_on:
+            signal.signal(number, pass_on)
+        if signal.getsignal(signal.SIGTSTP) == signal.SIG_DFL:  # Ctrl-Z
+            signal.signal(signal.SIGTSTP, pause)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    connection.settimeout(None)
+    try:
+        return int(json.loads(received_line(connection)))
     except (OSError, ValueError):
         return -signals[-1]
 
@@ -171,7 +207,8 @@ def _attend(connection: socket.socket, passed_on: set[signal.Signals]) -> int:
 @contextmanager
 def warm_process(home: Path) -> Iterator[None]:
     """Keep a process that forks for all that have a Dagster home, during the block; its forks outlive it."""
-    command = [sys.executable, "-m", "tidemark.pipelines.warm_process", str(home)]
+    # -P: as for the command `tidemark`, a file of the folder where it was typed is not a module.
+    command = [sys.executable, "-P", "-m", "tidemark.pipelines.warm_process", str(home)]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:  # it ends when the pipe is closed
         try:
             yield

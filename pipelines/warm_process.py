@@ -14,6 +14,7 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -28,7 +29,8 @@ from tidemark.pipelines.warm_asking import (
     NOTE,
     PATIENCE_S,
     SIGNALS,
-    early_variables,
+    STREAMS,
+    given_at_start,
     namespaces,
     python_of,
     received_line,
@@ -66,39 +68,42 @@ def main(home: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))  # the folder is this user's alone
         listener.listen()
-        (home / NOTE).write_text(json.dumps({"path": str(path), "pid": os.getpid()}), encoding="utf-8")
-        _serve(listener)
+        note, text = home / NOTE, json.dumps({"path": str(path), "pid": os.getpid()})
+        note.write_text(text, encoding="utf-8")
+        _serve(listener, note, text)
+        with suppress(OSError):
+            if note.read_text(encoding="utf-8") == text:
+                note.unlink()
 
 
-def _serve(listener: socket.socket) -> None:
+def _serve(listener: socket.socket, note: Path, text: str) -> None:
+    """Answer until standard input ends; the note names this process, while no other one has written it."""
     pids = dict[str, int]()  # of the forks, by the run of Dagster or by the time of a command
     while True:
         ready, _, _ = select.select([listener, sys.stdin.fileno()], [], [], _LOOK_EVERY_S)
         pids = {run: pid for run, pid in pids.items() if not os.waitpid(pid, os.WNOHANG)[0]}
         if sys.stdin.fileno() in ready:
             return
+        with suppress(OSError):
+            if not note.exists():  # another process of this home has ended, as of `make ui`
+                note.write_text(text, encoding="utf-8")
         if listener in ready:
-            connection, _ = listener.accept()
-            connection.settimeout(PATIENCE_S)
-            with suppress(OSError, ValueError, KeyError), connection:
+            with suppress(OSError, ValueError, TypeError, KeyError), listener.accept()[0] as connection:
+                connection.settimeout(PATIENCE_S)
                 if user_of(connection) == os.getuid():
-                    text, fds = received_line(connection)
-                    try:
-                        answer = _answer(json.loads(text), connection, fds, listener, pids)
-                        connection.sendall(json.dumps(answer).encode() + b"\n")
-                    finally:
-                        for fd in fds:
-                            os.close(fd)
+                    _reply(connection, listener, pids)
+
+
+def _reply(connection: socket.socket, listener: socket.socket, pids: dict[str, int]) -> None:
+    """Do what a caller asks for, and answer."""
+    answer = _answer(dict(json.loads(received_line(connection))), connection, listener, pids)
+    connection.sendall(json.dumps(answer).encode() + b"\n")
 
 
 def _answer(
-    request: Mapping[str, Any],
-    connection: socket.socket,
-    fds: list[int],
-    listener: socket.socket,
-    pids: dict[str, int],
-) -> bool:
-    """Return whether something was forked or, of a run that was, whether it still runs."""
+    request: Mapping[str, Any], connection: socket.socket, listener: socket.socket, pids: dict[str, int]
+) -> int:
+    """Return the process that was forked, 0 if none was; of a run that was forked before, whether it still runs."""
     if "has" in request:
         return request["has"] in pids
     if "interrupt" in request:
@@ -108,15 +113,15 @@ def _answer(
         return is_there
     same = {**python_of(sys.executable), "namespaces": namespaces()}
     if "command" in request:
-        same |= {"version": _VERSION, "early": early_variables()}
+        same |= {"version": _VERSION, **given_at_start()}
     if any(request.get(key) != value for key, value in same.items()):
         return False
     pid = os.fork()
     if pid == 0:
         listener.close()  # a caller would wait for an answer of this process, once the other one has ended
-        _end_with(lambda: _begin(request, connection, fds), connection)
+        _end_with(lambda: _begin(request, connection), connection)
     pids[request.get("fork") or str(time.time_ns())] = pid
-    return True
+    return pid
 
 
 def _end_with(begin: Callable[[], None], connection: socket.socket) -> NoReturn:
@@ -145,25 +150,39 @@ def _code_after(begin: Callable[[], None]) -> int:
             return end.code or 0
         sys.stderr.write(f"{end.code}\n")
         return 1
+    except KeyboardInterrupt:  # no command has taken it yet: Python ends by the signal
+        traceback.print_exc()
+        return -signal.SIGINT
     except BaseException:
         traceback.print_exc()
         return 1
     return 0
 
 
-def _begin(request: Mapping[str, Any], connection: socket.socket, fds: list[int]) -> None:
+def _begin(request: Mapping[str, Any], connection: socket.socket) -> None:
     """Do the work of a fork, unless the caller has gone."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    if received_line(connection)[0] != GO:
+    fds = _taken_streams(connection)
+    if fds is None:
         return
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
     time.tzset()
+    tempfile.tempdir = None  # of the variables of the warm process
     if "command" in request:
         _run_command(request, connection, fds)
     else:
         _run_for_dagster(request)
+
+
+def _taken_streams(connection: socket.socket) -> list[int] | None:
+    """Wait for the line that lets this fork begin; return the streams with it, None if the caller has gone."""
+    with suppress(OSError):
+        text, fds, _, _ = socket.recv_fds(connection, len(GO), STREAMS)  # a signal may follow at once
+        if text == GO:
+            return fds
+    return None
 
 
 def _run_for_dagster(request: Mapping[str, Any]) -> None:
@@ -179,31 +198,40 @@ def _run_command(request: Mapping[str, Any], connection: socket.socket, fds: lis
     """Run a command line as a Python of its own would for the process that has typed it."""
     os.setsid()  # Ctrl-C of who keeps the warm process is not for commands
     _take_streams(fds, request["streams"])
-    os.umask(request["umask"])
-    with suppress(OSError, ValueError):  # less than the warm process may be had by anybody, more by root
-        os.nice(request["niceness"] - os.nice(0))
-    for number, limit in request["limits"]:
-        with suppress(OSError, ValueError):
-            resource.setrlimit(number, tuple(limit))
     for number in SIGNALS:
         by_default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
         signal.signal(number, signal.SIG_IGN if number in request["ignored"] else by_default)
-    threading.Thread(target=_obey, args=[connection], daemon=True).start()
+    threading.Thread(target=_obey, args=[connection], daemon=True).start()  # before the limits: some forbid a thread
+    os.umask(request["umask"])
+    with suppress(OSError):  # less than the warm process may be had by anybody, more by root
+        os.nice(request["niceness"] - os.nice(0))
+    with suppress(OSError):
+        os.sched_setaffinity(0, request["cores"])
+    for number, limit in request["limits"]:
+        _limit(number, *limit)
     from tidemark.pipelines.cli import main as run_words  # noqa: PLC0415 - `main` has imported it
 
-    sys.argv = list(request["command"])
+    sys.argv, sys.path[:] = list(request["command"]), request["path"]
     run_words(prog_name="tidemark")
 
 
-def _take_streams(fds: list[int], settings: list[tuple[str, str]]) -> None:
-    """Make files the standard streams of this process, each with an encoding and a handler of errors."""
+def _limit(number: int, soft: int, hard: int) -> None:
+    """Set a limit of this process; where it is more than this user may set, the most that is allowed."""
+    most = resource.getrlimit(number)[1]
+    for limit in ((most, most), (soft, most), (soft, hard)):  # what is not allowed changes nothing
+        with suppress(OSError, ValueError):
+            resource.setrlimit(number, limit)
+
+
+def _take_streams(fds: list[int], settings: list[tuple[str, str, bool]]) -> None:
+    """Make files the standard streams; settings of each: encoding, handler of errors, whether lines are flushed."""
     for stream, fd in enumerate(fds):
         os.dup2(fd, stream)
         os.close(fd)
-    (in_encoding, in_errors), (encoding, errors), (err_encoding, err_errors) = settings
-    sys.stdin = open(0, encoding=in_encoding, errors=in_errors, closefd=False)  # noqa: SIM115 - for good
-    sys.stdout = open(1, "w", encoding=encoding, errors=errors, closefd=False)  # noqa: SIM115
-    sys.stderr = open(2, "w", encoding=err_encoding, errors=err_errors, closefd=False, buffering=1)  # noqa: SIM115
+    sys.stdin, sys.stdout, sys.stderr = (
+        open(fd, mode, 1 if by_line else -1, encoding, errors, closefd=False)  # noqa: SIM115 - for good
+        for fd, mode, (encoding, errors, by_line) in zip(range(STREAMS), "rww", settings, strict=True)
+    )
 
 
 def _obey(connection: socket.socket) -> None:
