@@ -5,14 +5,15 @@ Here: which of the two. Not here: the commands (cli.py), the warm process (warm_
 Nothing of Tidemark's own is imported before that is known.
 """
 
-import atexit
 import gc
 import os
 import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
+from tidemark.pipelines.process_end import code_after, finish
 from tidemark.pipelines.warm_asking import run_in_fork
 
 _STAY_HERE = ("serve",)
@@ -20,23 +21,25 @@ _NEW_OBJECTS = 5_000
 """So many more objects than before are made between two collections of garbage; Python's own number is 700."""
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Run the command line of this process; exit as the command does, or by the signal that has ended it."""
     home = Path(os.environ.get("DAGSTER_HOME") or ".dagster")
     code = None if sys.argv[1:2] in ([], *([name] for name in _STAY_HERE)) else run_in_fork(home, sys.argv)
     if code is None:
-        # The imports of a run make a million objects that stay. Python goes through them again and again while they
-        # are made, and three times at its end: of a run with nothing new that is a quarter of the time.
+        # The imports of a run make a million objects that stay, and Python goes through them again and again.
         gc.set_threshold(_NEW_OBJECTS, *gc.get_threshold()[1:])
-        atexit.register(gc.freeze)
-        from tidemark.pipelines.cli import main as run_here  # noqa: PLC0415 - takes half a second
-
-        run_here(prog_name="tidemark")
-    elif code < 0:
+        code = finish(code_after(_run_here))
+    if code < 0:
         with suppress(OSError):  # SIGKILL has no handler
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
-    sys.exit(code)
+    os._exit(code)
+
+
+def _run_here() -> None:
+    from tidemark.pipelines.cli import main as run_words  # noqa: PLC0415 - takes half a second
+
+    run_words(prog_name="tidemark")
 
 
 if __name__ == "__main__":

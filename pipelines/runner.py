@@ -11,6 +11,7 @@ than the look takes. So they are imported here where there is a batch to run, or
 
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -134,11 +135,10 @@ def run_pipeline(
             _report_look(at_need, workspace, waiting)
             alert_look(workspace)
             return report
-        shown_in = at_need()  # opened before a thread imports anything, see `_start_spark`
         choice = choice or _chosen_spark(file, settings)
         _start_spark(choice.for_short_run() if _is_short(workspace, waiting, options) else choice, tell)
         before = _last_batch(workspace)
-        alerts = _run_once(workspace, settings, options, choice=choice, instance=shown_in, tell=tell)
+        alerts = _run_once(workspace, settings, options, choice=choice, instance=at_need(), tell=tell)
         report = replace(report, alerts=report.alerts + alerts)
         if _last_batch(workspace) == before:
             return report
@@ -277,9 +277,19 @@ def _chosen_spark(file: SpecFile, settings: Settings) -> "SparkChoice":
 
 
 def _start_spark(choice: "SparkChoice", tell: Callable[[str], None]) -> None:
-    from tidemark.resources.quality.checks import import_ahead
-    from tidemark.resources.spark.choice import open_session
+    """Start Spark; most of that is Java's work, during which a thread imports Dagster, and after it the checks."""
+    from tidemark.resources.spark.choice import (
+        open_session,  # PySpark first: of two threads one may see half a module
+    )
 
-    import_module("tidemark.pipelines.execution")  # before the thread: of two that import, one may see half a module
-    import_ahead()  # while Spark starts, which leaves a core free
-    open_session(choice, tell)
+    with ThreadPoolExecutor(1) as importer:
+        imported = importer.submit(_import_what_runs)
+        open_session(choice, tell)
+        imported.result()
+
+
+def _import_what_runs() -> None:
+    import_module("tidemark.pipelines.execution")
+    from tidemark.resources.quality.checks import import_ahead
+
+    import_ahead()

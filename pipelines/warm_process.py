@@ -24,6 +24,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tidemark.pipelines.process_end import code_after, finish
 from tidemark.pipelines.warm_asking import (
     GO,
     NOTE,
@@ -129,34 +130,13 @@ def _end_with(begin: Callable[[], None], connection: socket.socket) -> NoReturn:
     code = 1
     try:
         atexit._clear()
-        code = _code_after(begin)
-        threading._shutdown()  # type: ignore[attr-defined]  # as Python ends, and forks of `multiprocessing`
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        code = finish(code_after(begin))
         with suppress(OSError):  # the launcher of a run does not wait for it
             connection.sendall(json.dumps(code).encode() + b"\n")
     except BaseException:
         traceback.print_exc()
     finally:
         os._exit(code)
-
-
-def _code_after(begin: Callable[[], None]) -> int:
-    try:
-        begin()
-    except SystemExit as end:
-        if end.code is None or isinstance(end.code, int):
-            return end.code or 0
-        sys.stderr.write(f"{end.code}\n")
-        return 1
-    except KeyboardInterrupt:  # no command has taken it yet: Python ends by the signal
-        traceback.print_exc()
-        return -signal.SIGINT
-    except BaseException:
-        traceback.print_exc()
-        return 1
-    return 0
 
 
 def _begin(request: Mapping[str, Any], connection: socket.socket) -> None:
