@@ -3,9 +3,9 @@
 Here: the exit code of what was run, and what has to be done before a process leaves. Not here: what is run
 (entrance.py, warm_process.py), a wish to stop (resources/machine.py).
 
-Python ends by going three times through all objects, of which the imports of a run leave a million: that takes as
-long as a look for new input. The files, threads and exit handlers of a process are ended here, and its memory is the
-system's to take back.
+Python ends by going three times through all objects, and the imports of a run leave a million: that takes as long as
+a look for new input. The files, threads and exit handlers of a process are ended here, and its memory is the system's
+to take back.
 """
 
 import atexit
@@ -25,7 +25,8 @@ def code_after(work: Callable[[], None]) -> int:
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
             return end.code or 0
-        sys.stderr.write(f"{end.code}\n")
+        if sys.stderr is not None:
+            sys.stderr.write(f"{end.code}\n")
         return 1
     except KeyboardInterrupt:  # what ran has not taken it
         traceback.print_exc()
@@ -41,8 +42,9 @@ def finish(code: int) -> int:
     threading._shutdown()  # type: ignore[attr-defined]  # as Python ends, and forks of `multiprocessing`
     atexit._run_exitfuncs()
     try:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:  # it was closed before the process began
+                stream.flush()
     except OSError:
         return code or _OUTPUT_LOST
     return code
