@@ -136,7 +136,8 @@ def run_pipeline(
             alert_look(workspace)
             return report
         choice = choice or _chosen_spark(file, settings)
-        _start_spark(choice.for_short_run() if _is_short(workspace, waiting, options) else choice, tell)
+        is_short = _is_short(workspace, waiting, options)
+        _start_spark(choice.for_short_run() if is_short else choice, at_need, tell)
         before = _last_batch(workspace)
         alerts = _run_once(workspace, settings, options, choice=choice, instance=at_need(), tell=tell)
         report = replace(report, alerts=report.alerts + alerts)
@@ -276,20 +277,21 @@ def _chosen_spark(file: SpecFile, settings: Settings) -> "SparkChoice":
     return choose_spark(settings, file.inputs)
 
 
-def _start_spark(choice: "SparkChoice", tell: Callable[[str], None]) -> None:
-    """Start Spark; most of that is Java's work, during which a thread imports Dagster, and after it the checks."""
-    from tidemark.resources.spark.choice import (
-        open_session,  # PySpark first: of two threads one may see half a module
-    )
+def _start_spark(choice: "SparkChoice", instance: InstanceAtNeed, tell: Callable[[str], None]) -> None:
+    """Start Spark; most of that is Java's work, during which a thread imports Dagster and opens its instance."""
+    # PySpark comes first: of two threads that import, one may see half a module.
+    from tidemark.resources.spark.choice import open_session
 
-    with ThreadPoolExecutor(1) as importer:
-        imported = importer.submit(_import_what_runs)
+    with ThreadPoolExecutor(1) as thread:
+        opened = thread.submit(_open, instance)
         open_session(choice, tell)
-        imported.result()
+        opened.result()
 
 
-def _import_what_runs() -> None:
-    import_module("tidemark.pipelines.execution")
+def _open(instance: InstanceAtNeed) -> None:
+    for name in ("tidemark.pipelines.execution", "tidemark.assets.display.pictures"):
+        import_module(name)
     from tidemark.resources.quality.checks import import_ahead
 
+    instance()
     import_ahead()
