@@ -147,7 +147,7 @@ def _warm_up(note: ServerNote) -> None:
         spec = folder / "warm_up.yaml"
         spec.write_text(_WARM_UP_SPEC)
         environment = os.environ | {SPARK_VARIABLE: note.url, "DAGSTER_HOME": str(folder / "home")}
-        run_it = [sys.executable, "-m", "tidemark.pipelines.cli", "run", str(spec)]
+        run_it = [sys.executable, "-P", "-m", "tidemark.pipelines.entrance", "run", str(spec)]
         command = [*run_it, "--warehouse", str(folder / "warehouse")]
         for run in range(_WARM_UP_RUNS):
             (folder / "in" / f"{run}.jsonl").write_text("\n".join(_lines(run)))
