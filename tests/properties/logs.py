@@ -36,6 +36,7 @@ KEY = ("case", f"nullif(v, {NO_KEY})")
 OWN_GAP = "CASE v WHEN 0 THEN NULL WHEN 1 THEN INTERVAL '0.000030' SECOND ELSE v * INTERVAL '0.000003' SECOND END"
 """A gap of each event, by its value: none of 0, and 30 us of 1."""
 OWN_GAP_OF_RESULTS = "size(seqs) * INTERVAL '0.000004' SECOND"
+RESULTS_OF_FEW = "size(seqs) < 3"
 FAR_US = (-60_000_000_000_000_000, 250_000_000_000_000_000)
 
 ITEMS_SCHEMA = (
@@ -341,6 +342,8 @@ def give_results_over(
         taken_by, gap_of = partial(takes, window) if window.input in columns_of else lambda _: True, None
         if window.gap_by == OWN_GAP_OF_RESULTS:
             gap_of, taken_by = gap_of_result, partial(_says_a_gap, window)
+        if window.where == RESULTS_OF_FEW:
+            taken_by = _is_of_few
         found = results_over(outcome, items, window.input, shape_of(window), group_of, taken_by, gap_of)
         outcome.windows[window.name], outcome.given[window.name] = found
 
@@ -348,6 +351,10 @@ def give_results_over(
 def gap_of_result(result: oracle.WindowResult) -> int:
     """Return OWN_GAP_OF_RESULTS of a result in microseconds."""
     return 4 * len(result.events)
+
+
+def _is_of_few(result: oracle.WindowResult) -> bool:
+    return len(result.events) < 3
 
 
 def _says_a_gap(window: WindowSpec, result: oracle.WindowResult) -> bool:

@@ -11,7 +11,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.properties.fold import assert_equal_to_oracle, run, some_of, window
-from tests.properties.logs import BASE_US, OWN_GAP, OWN_GAP_OF_RESULTS, Event, Log, generate, near, with_ticks
+from tests.properties.logs import (
+    BASE_US,
+    OWN_GAP,
+    OWN_GAP_OF_RESULTS,
+    RESULTS_OF_FEW,
+    Event,
+    Log,
+    generate,
+    near,
+    with_ticks,
+)
 from tests.seeds import Dice
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 
@@ -31,6 +41,7 @@ ACROSS = session("across", across=True, group_by=("case",))
 TENS = window(name="tens", kind="tumbling", size="10 us", group_by=("case", "v"))
 OF_RESULTS = {"from": "tens", "aggregates": {"seqs": "array_sort(flatten(array_sort(collect_list(seqs))))"}}
 RUNS = session("runs", gap=OWN_GAP_OF_RESULTS, max_gap="13 us", **OF_RESULTS)
+FEW = window(name="few", kind="session", gap="4 us", where=RESULTS_OF_FEW, **OF_RESULTS)
 
 KEEP = {"out_of_order": "keep", "out_of_orderness": "3 us"}
 DROP = {"out_of_orderness": "9 us"}
@@ -125,11 +136,25 @@ def test_of_two_events_the_gap_of_the_earlier_one_decides_whether_they_meet(spar
     assert letter[1:4] == ("window", "bad_expression", "s")
 
 
+def test_a_result_that_takes_no_part_is_in_no_session_of_another_one_of_its_time(spark: SparkSession) -> None:
+    """Of the results at 70, that of four events says a gap above `max_gap`; `where` of the other window drops it."""
+    for cuts in ((), (3,), (5, 6)):
+        log = log_of((60, 4), (62, 4), (61, 3), (64, 4), (66, 4), (71, 2), (200, 2), cuts=cuts)
+        parts = tuple(range(len(cuts) + 1)) if cuts else WHOLE
+        out = run(spark, [log], TimeSpec(timestamp_by="e", over=("case",), **DROP), (TENS, RUNS, FEW), parts=parts)
+        for name in ("runs", "few"):
+            spans = [(row[0] - BASE_US, row[1] - BASE_US, row[3]) for row in sorted(out.windows[name]["c"])]
+            assert spans == [(70, 74, (2,)), (80, 84, (5,))], (name, cuts)
+
+
 @pytest.mark.long
 def test_results_that_say_their_gap_give_the_oracles_sessions(spark: SparkSession, dice: Dice) -> None:
-    """Results keep their session open for 4 us an event; of results of one time the longest gap counts."""
+    """Results keep their session open for 4 us an event; of results of one time the longest gap counts.
+
+    Another window takes only the results of few events, which may have the time of others.
+    """
     logs = near(generate(dice.seed(330), CASES))
-    time, windows = TimeSpec(timestamp_by="e", over=("case",), **DROP), (TENS, RUNS)
+    time, windows = TimeSpec(timestamp_by="e", over=("case",), **DROP), (TENS, RUNS, FEW)
     for parts in (WHOLE, CUT):
         out = run(spark, logs, time, windows, parts=parts, flush=True)
         runs = out.windows["runs"]

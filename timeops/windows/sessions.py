@@ -530,7 +530,10 @@ class Sessions:
         groups = group_names(self.window) if self.window.input is not None else []
         grouped = with_groups(events, self.window) if groups else events
         marked = beside(grouped, placed.some(is_open, **{into: placed.spans.session}), placed.keys, "left")
-        return marked.withColumn(into, F.col(into).isNotNull()).drop(*groups)
+        is_in_one = f"{into} IS NOT NULL"
+        if groups:  # else each event has keys of its own
+            is_in_one += f" AND {takes_part(Columns.of(events), self.window)}"
+        return marked.withColumn(into, F.expr(is_in_one)).drop(*groups)
 
     def needed_from(self, _watermark_us: int, /) -> int:
         """Return the lowest instant: a session may have begun at any time."""
@@ -541,8 +544,9 @@ class Sessions:
 
     def _beside(self, events: DataFrame, added: pa.Table, keys: Sequence[str]) -> DataFrame:
         """Return the events for which something was found, with their groups."""
-        if set(group_names(self.window)) <= set(keys):
-            return beside(with_groups(events, self.window), added, keys)
+        if set(group_names(self.window)) <= set(keys):  # one that takes no part may have the keys of one that does
+            taking = events.where(takes_part(Columns.of(events), self.window))
+            return beside(with_groups(taking, self.window), added, keys)
         return with_groups(beside(events, added, keys), self.window)
 
     def _told(self, segment: WindowSegment, keys: Sequence[str], *, keeps: bool) -> tuple[pa.Table, Array, Array]:

@@ -237,7 +237,7 @@ def test_a_run_over_little_input_ends_before_javas_second_compiler_would_pay_off
     class Started(Exception):  # noqa: N818 - no error
         pass
 
-    def start(choice: SparkChoice, _tell: object) -> None:
+    def start(choice: SparkChoice, _instance: object, _tell: object) -> None:
         raise Started("-XX:TieredStopAtLevel=1" in choice.config["spark.driver.extraJavaOptions"])
 
     monkeypatch.setattr(runner, "_start_spark", start)
