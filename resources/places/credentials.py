@@ -232,7 +232,10 @@ def arrow_files(root: str) -> "FileSystem":
             from hdfs_native.fsspec import HdfsFileSystem  # noqa: PLC0415 - an extra
 
             name, _, port = host.partition(":")
-            return files.PyFileSystem(files.FSSpecHandler(HdfsFileSystem(name, int(port) if port else None)))
+            # A fork, also that by which PySpark starts Java, drops what fsspec has cached, and hangs in the end of a
+            # client whose threads it does not have (fsspec 2026.9, hdfs-native 0.14).
+            hdfs = HdfsFileSystem(name, int(port) if port else None, skip_instance_cache=True)
+            return files.PyFileSystem(files.FSSpecHandler(hdfs))
 
 
 def _of_azure_in_arrow(options: Options) -> dict[str, str]:

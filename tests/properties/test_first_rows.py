@@ -18,6 +18,7 @@ from tests.seeds import Dice
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 
 CASES = 40  # logs of an example
+SHORT = timedelta(microseconds=100)  # than most logs
 ALONE = ("_rank", "_arrival_seq", "event_us")
 NEXT_TO = (*ALONE, "seqs")
 
@@ -115,8 +116,8 @@ def test_the_first_events_of_windows_are_the_oracles_wherever_a_log_is_cut(
     having = dice.choice(turned([None, "_rank <> 2"], turn))
     by = dice.choice(turned([*ORDERS], turn))
     window = with_top(drawn, dice.choice(turned([3, 1, 2, 1_500], turn)), by, having=having, alone=alone)
-    closes = time.out_of_orderness < timedelta(seconds=1)  # else a log ends long before its windows
-    flush = dice.choice(turned([False, True], turn)) or not closes
+    waits = time.out_of_orderness + drawn.allowed_lateness
+    flush = dice.choice(turned([False, True], turn)) or waits > SHORT  # else a log may end before any window closes
     logs, parts = cut(generate(dice.seed(turn), CASES), dice)
     ways: Sequence[Sequence[int | None]] = (parts, parts, (None,))
     found = run(
