@@ -5,12 +5,15 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 import pytest
+from hdfs_native.fsspec import HdfsFileSystem
+from pyarrow.fs import PyFileSystem
 
 from tests.processes import free_port
 from tests.pure.source.landed import source
 from tidemark.resources.places.checks import StoreFailureError, ensure_answers, failure_of_store
 from tidemark.resources.places.credentials import (
     NAMED_OPTIONS,
+    arrow_files,
     delta_options,
     hadoop_settings,
     named_roots,
@@ -232,6 +235,13 @@ def test_a_failure_of_spark_at_a_store_is_told_without_what_was_sent() -> None:
 def test_a_name_node_that_does_not_answer_is_a_sentence_and_not_a_wait() -> None:
     with pytest.raises(StoreFailureError, match="does not answer"):
         ensure_answers(place_of(f"hdfs://127.0.0.1:{free_port()}/warehouse"))
+
+
+def test_a_client_of_hdfs_is_not_among_what_fsspec_drops_in_a_fork() -> None:
+    """`findings/fsspec_forks_drop_file_systems.sh`: its end would wait for threads that the fork does not have."""
+    known = set(HdfsFileSystem._cache.values())
+    assert isinstance(arrow_files(f"hdfs://127.0.0.1:{free_port()}"), PyFileSystem)
+    assert set(HdfsFileSystem._cache.values()) == known
 
 
 @pytest.mark.parametrize(
