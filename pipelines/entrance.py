@@ -2,7 +2,7 @@
 
 Here: which of the two. Not here: the commands (cli.py), the warm process (warm_process.py).
 
-Nothing of Tidemark's own is imported before that is known.
+Nothing that takes long to import is imported before that is known.
 """
 
 import gc
@@ -24,7 +24,8 @@ _NEW_OBJECTS = 5_000
 def main() -> NoReturn:
     """Run the command line of this process; exit as the command does, or by the signal that has ended it."""
     home = Path(os.environ.get("DAGSTER_HOME") or ".dagster")
-    code = None if sys.argv[1:2] in ([], *([name] for name in _STAY_HERE)) else run_in_fork(home, sys.argv)
+    stays_here = len(sys.argv) == 1 or sys.argv[1] in _STAY_HERE
+    code = None if stays_here else run_in_fork(home, sys.argv)
     if code is None:
         # The imports of a run make a million objects that stay, and Python goes through them again and again.
         gc.set_threshold(_NEW_OBJECTS, *gc.get_threshold()[1:])

@@ -26,7 +26,7 @@ from tidemark.pipelines.case_tests.suite import CasesReport, judge, read_cases
 from tidemark.pipelines.command_line import SPECS, pipeline_of
 from tidemark.pipelines.deciding import Rejudged, Replayed, corrected_lines, decide
 from tidemark.pipelines.execution import BackfillReport, backfill_days, chosen_days, rebuild_pipeline
-from tidemark.pipelines.instance import InstanceAtNeed, dagster_instance, instance_at_need
+from tidemark.pipelines.instance import InstanceAtNeed, instance_at_need
 from tidemark.pipelines.questions import settings_with, stretch_of
 from tidemark.pipelines.rebuilding import RebuildSettings, Rebuilt, RejudgeSettings, ReplaySettings, chosen_windows
 from tidemark.pipelines.runner import RunOptions, RunReport, check_live, run_pipeline
@@ -533,20 +533,17 @@ def _telling(pipeline: str) -> Callable[[str], None]:
     return lambda doing: _LOG.info("%s: %s", pipeline, printable(doing))
 
 
-def _instance(
-    instance: DagsterInstance | None, settings: Settings, pipeline: str
-) -> AbstractContextManager[DagsterInstance]:
-    if instance is not None:
-        return nullcontext(instance)
-    ensure_dagster_home(settings.dagster_home)
-    return dagster_instance(settings, pipeline, tell=_LOG.info)
+@contextmanager
+def _instance(instance: DagsterInstance | None, settings: Settings, pipeline: str) -> Iterator[DagsterInstance]:
+    with _at_need(instance, settings, pipeline) as at_need:
+        yield at_need()
 
 
 def _at_need(
     instance: DagsterInstance | None, settings: Settings, pipeline: str
-) -> AbstractContextManager[DagsterInstance | InstanceAtNeed]:
+) -> AbstractContextManager[InstanceAtNeed]:
     if instance is not None:
-        return nullcontext(instance)
+        return nullcontext(InstanceAtNeed(lambda: instance))
     ensure_dagster_home(settings.dagster_home)
     return instance_at_need(settings, pipeline, tell=_LOG.info)
 

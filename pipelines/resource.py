@@ -9,18 +9,14 @@ find it there, and so does a run that continues where another one failed. Any ot
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
-from filelock import FileLock
 
 from tidemark.assets.day_partitions import ensure_day
 from tidemark.pipelines.command_line import SPECS
@@ -28,6 +24,7 @@ from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.committed import Published, consistent, read
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.places.place import Place
+from tidemark.resources.scratch import user_lock
 from tidemark.resources.settings import from_environment
 from tidemark.resources.spark.choice import choose_spark, open_session, session_of_process
 from tidemark.resources.tables import HELD_EVENTS, ORDERED_EVENTS
@@ -129,8 +126,7 @@ class TidemarkResource(dg.ConfigurableResource):  # type: ignore[type-arg] # it 
         run_id, instance = _run_of(context), context.instance
         if run_id is None:
             return _last_batch(place, name)
-        # Steps of a run begin together. The file stays, so that there is one and not one for each run.
-        with FileLock(Path(tempfile.gettempdir(), f"tidemark-read-{os.getuid()}.lock")):
+        with user_lock("read"):  # steps of a run begin together
             run = instance.get_run_by_id(run_id)
             assert run is not None  # it is at work
             noted = _noted(run, tag) or _of_parent(instance, run, tag)

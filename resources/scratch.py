@@ -1,6 +1,6 @@
-"""Folders for files that only this process needs, on a disk of this machine.
+"""Folders for files that only this process needs, on a disk of this machine, and locks among processes of a user.
 
-Here: making them, and removing the ones that a killed process has left. Not here: what is written there.
+Here: making them, and removing folders that a killed process has left. Not here: what is written there.
 """
 
 import atexit
@@ -17,6 +17,14 @@ from filelock import FileLock, Timeout
 _PREFIX = "tidemark-scratch-"
 _OF_EARLIER_VERSIONS = "tidemark-spark-"
 _IN_USE = "in_use"
+
+
+def user_lock(name: str) -> FileLock:
+    """Return a lock that every process of this user takes for the same work; one that dies lets it go.
+
+    Its file stays in the folder for temporary files, so there is one for each name.
+    """
+    return FileLock(Path(tempfile.gettempdir(), f"tidemark-{name}-{os.getuid()}.lock"))
 
 
 @contextmanager
@@ -39,7 +47,7 @@ def new_scratch() -> Path:
     so folders are made one at a time.
     """
     parent = Path(tempfile.gettempdir())
-    with FileLock(parent / f"{_PREFIX}{os.getuid()}.lock"):
+    with user_lock("scratch"):
         _sweep(parent)
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
         lock = FileLock(folder / _IN_USE)

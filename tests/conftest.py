@@ -1,6 +1,7 @@
-"""Fixtures that the whole suite shares: one small Spark session, as a JVM takes long to start."""
+"""Fixtures that the whole suite shares: one small Spark session, as a JVM takes long to start; a working folder."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -8,6 +9,16 @@ from pyspark.sql import SparkSession
 from tidemark.resources.spark.session import JAVA_OPTIONS, local_session, session_config
 
 pytest_plugins = ["tests.durations", "tests.choice", "tests.kafka", "tests.seeds"]
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the working folder, with an empty folder for input; Dagster's home and the warehouse come next to it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("TIDEMARK_WAREHOUSE", raising=False)
+    (tmp_path / "in").mkdir()
+    return tmp_path
 
 
 @pytest.fixture(scope="session")

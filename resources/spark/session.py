@@ -23,7 +23,7 @@ from pyspark.accumulators import AccumulatorTCPServer
 from pyspark.sql import SparkSession
 
 from tidemark.resources.places.credentials import hadoop_settings, spark_defaults, variable_set
-from tidemark.resources.scratch import new_scratch
+from tidemark.resources.scratch import new_scratch, user_lock
 from tidemark.resources.spark.class_cache import Java, options_for
 from tidemark.resources.spark.delta_jars import (
     EXCLUDED,
@@ -367,9 +367,9 @@ def _one_start_at_a_time() -> FileLock:
     """Return a lock that every process of this user takes while it starts Spark.
 
     The first start downloads packages into a folder of the user, and two that download at once spoil each other's
-    files. A process that dies lets the lock go.
+    files.
     """
-    return FileLock(Path(tempfile.gettempdir(), f"tidemark-spark-start-{os.getuid()}.lock"))
+    return user_lock("spark-start")
 
 
 @contextmanager

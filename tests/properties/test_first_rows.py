@@ -18,7 +18,7 @@ from tests.seeds import Dice
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 
 CASES = 40  # logs of an example
-SHORT = timedelta(microseconds=100)  # than most logs
+SHORT = timedelta(microseconds=100)  # most logs take longer
 ALONE = ("_rank", "_arrival_seq", "event_us")
 NEXT_TO = (*ALONE, "seqs")
 

@@ -41,16 +41,12 @@ SPECS = {
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(workplace: Path) -> Path:
     """Return a current directory of specs and an empty input, and an environment that a command may change."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("TIDEMARK_WAREHOUSE", raising=False)
-    (tmp_path / "in").mkdir()
-    (tmp_path / "a_file").touch()
+    (workplace / "a_file").touch()
     for name, text in SPECS.items():
-        (tmp_path / f"{name}.yaml").write_text(text)
-    return tmp_path
+        (workplace / f"{name}.yaml").write_text(text)
+    return workplace
 
 
 def call(*words: str) -> Result:

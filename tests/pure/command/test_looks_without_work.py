@@ -26,20 +26,16 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(workplace: Path) -> Path:
     """Return a folder with a spec, an input that was read, and results of a day that Dagster does not know."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("TIDEMARK_WAREHOUSE", raising=False)
-    (tmp_path / "in").mkdir()
-    shop = Shop.with_log(tmp_path, 10, SPEC.replace("in/*.csv", "in/*") + WINDOWS)
+    shop = Shop.with_log(workplace, 10, SPEC.replace("in/*.csv", "in/*") + WINDOWS)
     shop.add(PER_MINUTE, [window_row(0) | {"_is_final": True, "_batch_id": 1}])
     shop.process(ordered=10, held=0)
-    return tmp_path
+    return workplace
 
 
 def run(folder: Path, *words: str) -> str:
-    """Run the pipeline, which finds nothing to do; return what is said beside that."""
+    """Run the pipeline, which finds nothing to do; return what else is said."""
     done = CliRunner().invoke(main, ["run", str(folder / "shop.yaml"), *words], catch_exceptions=False)
     assert done.stdout == "shop: nothing new.\n"
     return done.stderr

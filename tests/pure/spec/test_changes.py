@@ -436,16 +436,12 @@ SNAPSHOT = "  - {name: v, kind: snapshot, aggregates: {c: count(*)}}"
 
 
 @pytest.fixture
-def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def spec(workplace: Path) -> Path:
     """Return the spec of a pipeline that has processed a batch, and an empty folder of input."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("TIDEMARK_WAREHOUSE", raising=False)
-    (tmp_path / "in").mkdir()
-    path = tmp_path / "shop.yaml"
+    path = workplace / "shop.yaml"
     path.write_text(SPEC)
     made = read_spec(path).spec
-    lake = Lake(tmp_path / "warehouse" / "shop")
+    lake = Lake(workplace / "warehouse" / "shop")
     lake.create(BATCHES, BATCHES_SCHEMA)
     lake.create(LOG_CONTROL, LOG_CONTROL_SCHEMA)
     lake.create(FILES, FILES_SCHEMA)

@@ -110,14 +110,10 @@ ELSEWHERE: list[dict[str, Any]] = [
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> Path:
+def folder(workplace: Path, spark: SparkSession) -> Path:
     """Return a current directory with input, and a Spark that the commands find."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("TIDEMARK_WAREHOUSE", raising=False)
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.jsonl").write_text('{"at": "2026-01-01T00:00:00Z", "k": "a", "n": 1}\n')
-    return tmp_path
+    (workplace / "in" / "a.jsonl").write_text('{"at": "2026-01-01T00:00:00Z", "k": "a", "n": 1}\n')
+    return workplace
 
 
 def call(*words: str) -> Result:
