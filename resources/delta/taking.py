@@ -36,9 +36,11 @@ class Taken:
         """Return columns of some rows, in the order of the numbers, which may repeat; -1 has null in all columns."""
         places = np.flatnonzero(numbers >= 0)
         of_batch = np.searchsorted(self.ends, numbers[places], "right")
-        order = places[np.argsort(of_batch, kind="stable")]
-        parts, bounds = [], np.cumsum([0, *np.bincount(of_batch, minlength=len(self.batches))])
-        for nth in np.unique(of_batch):
+        narrow = of_batch.astype(np.min_scalar_type(len(self.batches)))  # one or two bytes are sorted by counting
+        order = places[np.argsort(narrow, kind="stable")]
+        counts = np.bincount(of_batch, minlength=len(self.batches))
+        parts, bounds = [], np.cumsum([0, *counts])
+        for nth in np.flatnonzero(counts).tolist():
             some = numbers[order[bounds[nth] : bounds[nth + 1]]]
             batch = self.batches[nth].select(list(columns))
             parts.append(batch.take(pa.array(some - (self.ends[nth] - len(batch)))))

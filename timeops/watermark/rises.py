@@ -11,9 +11,10 @@ from functools import cached_property
 
 import numpy as np
 
-from tidemark.timeops.instants import NONE, Array
+from tidemark.timeops.instants import NONE, Array, distinct
 from tidemark.timeops.watermark.clock import (
     ARRIVAL_CLOCK,
+    NOTHING,
     WINDOW_CLOSE,
     arrival_clock_watermarks,
     idle_clock,
@@ -163,6 +164,8 @@ class Rises:
         place, reached = self._computed_place(timeline, wanted)
         nowhere = len(self.clock)
         if self._every == 0:
+            if self._idle == NOTHING:
+                return Reached(reached, reached)  # an event alone raises it, once
             # What was computed before the segment, and not seen there, is seen at once.
             value = self.computed(timeline, np.minimum(place, nowhere - 1)).value
             is_none = place >= nowhere
@@ -248,26 +251,26 @@ class _Ascending:
     `_bisect`; of many as long. It knows one order only, so a timeline and the rank of a number become one key.
 
     Attributes:
-        distinct: The numbers of all timelines, each once, in order.
+        each: The numbers of all timelines, each once, in order.
         keys: The key of each number.
     """
 
-    distinct: Array
+    each: Array
     keys: Array
 
     @staticmethod
     def of(timeline: Array, numbers: Array) -> "_Ascending":
         """Return numbers as they are searched."""
-        distinct = np.unique(numbers)
-        return _Ascending(distinct, _keys(distinct, timeline, numbers))
+        each = distinct(numbers)
+        return _Ascending(each, _keys(each, timeline, numbers))
 
     def first(self, timeline: Array, numbers: Array) -> Array:
         """Return the first places at which timelines come to some numbers; for none the end of the timeline."""
-        return np.searchsorted(self.keys, _keys(self.distinct, timeline, numbers))
+        return np.searchsorted(self.keys, _keys(self.each, timeline, numbers))
 
 
-def _keys(distinct: Array, timeline: Array, numbers: Array) -> Array:
-    return timeline.astype(np.int64) * (len(distinct) + 1) + np.searchsorted(distinct, numbers)
+def _keys(each: Array, timeline: Array, numbers: Array) -> Array:
+    return timeline.astype(np.int64) * (len(each) + 1) + np.searchsorted(each, numbers)
 
 
 def _bisect(values: Callable[[Array], Array], low: Array, high: Array, wanted: Array) -> Array:
