@@ -44,8 +44,8 @@ def distinct(numbers: Array) -> Array:
     `np.unique` has hashed them since NumPy 2.3: 16 s for ten million different ones, and this takes 0.2.
     """
     ordered = np.sort(numbers)
-    each: Array = ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
-    return each
+    firsts: Array = ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
+    return firsts
 
 
 def floored(value: Any, step: Any) -> Any:

@@ -55,9 +55,8 @@ def near(logs: Sequence[Log]) -> list[Log]:
     return [replace(log, events=tuple(e for e in log.events if e.event_us not in FAR_US)) for log in logs]
 
 
-@pytest.mark.parametrize(
-    "mode", [pytest.param(mode, marks=[] if mode == "events" else [pytest.mark.long]) for mode in MODES]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("mode", MODES)
 def test_records_that_are_let_in_are_in_their_windows_as_if_they_had_come_in_time(
     spark: SparkSession, mode: str, dice: Dice
 ) -> None:

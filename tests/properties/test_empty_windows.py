@@ -15,7 +15,7 @@ from tidemark.timeops.rules import SourceTime
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.windows.gap_filling import told_in_words
 
-SOON = ("clock", "months")
+SOON = ("clock",)
 CASES = 90  # logs of a mode
 
 

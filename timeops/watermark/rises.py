@@ -251,26 +251,26 @@ class _Ascending:
     `_bisect`; of many as long. It knows one order only, so a timeline and the rank of a number become one key.
 
     Attributes:
-        each: The numbers of all timelines, each once, in order.
+        values: The numbers of all timelines, each once, in order.
         keys: The key of each number.
     """
 
-    each: Array
+    values: Array
     keys: Array
 
     @staticmethod
     def of(timeline: Array, numbers: Array) -> "_Ascending":
         """Return numbers as they are searched."""
-        each = distinct(numbers)
-        return _Ascending(each, _keys(each, timeline, numbers))
+        values = distinct(numbers)
+        return _Ascending(values, _keys(values, timeline, numbers))
 
     def first(self, timeline: Array, numbers: Array) -> Array:
         """Return the first places at which timelines come to some numbers; for none the end of the timeline."""
-        return np.searchsorted(self.keys, _keys(self.each, timeline, numbers))
+        return np.searchsorted(self.keys, _keys(self.values, timeline, numbers))
 
 
-def _keys(each: Array, timeline: Array, numbers: Array) -> Array:
-    return timeline.astype(np.int64) * (len(each) + 1) + np.searchsorted(each, numbers)
+def _keys(values: Array, timeline: Array, numbers: Array) -> Array:
+    return timeline.astype(np.int64) * (len(values) + 1) + np.searchsorted(values, numbers)
 
 
 def _bisect(values: Callable[[Array], Array], low: Array, high: Array, wanted: Array) -> Array:

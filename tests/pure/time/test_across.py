@@ -98,6 +98,7 @@ def test_the_watermark_across_timelines_equals_the_oracles_on_logs_whole_and_cut
     assert below or not dice.is_fixed, "the logs show no event below it"
 
 
+@pytest.mark.long
 def test_compiled_it_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(7)
     for mode in MODES:

@@ -24,6 +24,8 @@ from tidemark.resources.delta.lake import Lake
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import Workspace
 
+pytestmark = pytest.mark.long
+
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SPEC = """\
 name: meter
@@ -332,7 +334,6 @@ DAMAGES: Mapping[str, tuple[Damage, str, str]] = {
         "another program has changed it: version",
     ),
 }
-SHORT = ("a file is gone", "a value of a window is another")
 
 
 def test_an_audit_of_a_whole_pipeline_finds_nothing_and_writes_nothing(base: Path) -> None:
@@ -345,7 +346,6 @@ def test_an_audit_of_a_whole_pipeline_finds_nothing_and_writes_nothing(base: Pat
     assert (done.exit_code, done.stdout) == (0, "meter: all holds, so nothing was repaired\n")
 
 
-@pytest.mark.long
 def test_an_audit_between_whose_steps_runs_commit_holds_as_of_the_commit_with_which_it_began(base: Path) -> None:
     first_numbers = iter(range(60, 1_000, 10))
 
@@ -372,9 +372,7 @@ def test_the_job_in_dagster_ends_well_where_all_holds_and_else_fails_with_what_i
     assert "is missing" in failure.step_failure_data.error_display_string
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in SHORT else pytest.mark.long) for name in DAMAGES]
-)
+@pytest.mark.parametrize("name", DAMAGES)
 def test_an_audit_names_a_damage_and_what_repairs_it(base: Path, name: str) -> None:
     damage, table, words = DAMAGES[name]
     damage(base)
@@ -392,7 +390,6 @@ def contents(folder: Path) -> dict[str, bytes]:
 RESULTS = ("raw_events", "ordered_events", "held_events", "dead_letters", "windows/per_minute", "windows/visits")
 
 
-@pytest.mark.long
 def test_results_of_other_windows_are_recomputed_where_a_file_of_one_is_lost(base: Path) -> None:
     gone("windows/visits")(base)
     DAMAGES["a value of a window is another"][0](base)
@@ -439,7 +436,6 @@ ROWS = (
 )
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("names", [DERIVED, ROWS])
 def test_a_repair_computes_damaged_tables_again_from_the_log(base: Path, kept: Path, names: Sequence[str]) -> None:
     for name in names:
@@ -447,7 +443,6 @@ def test_a_repair_computes_damaged_tables_again_from_the_log(base: Path, kept: P
     assert "meter: compute all tables again from the log\n" in repaired(base, kept)
 
 
-@pytest.mark.long
 def test_a_repair_of_a_window_computes_that_window_alone(base: Path, kept: Path) -> None:
     DAMAGES["a value of a window is another"][0](base)
     [found] = audited(base)
@@ -510,7 +505,6 @@ def test_an_audit_that_was_stopped_continues_and_keeps_what_it_has_found(
     assert not (base / "warehouse" / "meter" / "_state" / "audit.json").exists()
 
 
-@pytest.mark.long
 def test_what_batches_have_added_since_an_audit_was_stopped_is_audited_too(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -524,7 +518,6 @@ def test_what_batches_have_added_since_an_audit_was_stopped_is_audited_too(
     assert any(sentence.startswith("recomputing the results of per_minute") for sentence in said)
 
 
-@pytest.mark.long
 def test_an_audit_begins_again_after_a_rebuild_and_where_it_is_asked_to(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -540,7 +533,6 @@ def test_an_audit_begins_again_after_a_rebuild_and_where_it_is_asked_to(
     assert "65 of 65 records judged again" in said  # which a rebuild judges as one batch
 
 
-@pytest.mark.long
 def test_a_repair_takes_back_what_other_programs_have_changed(base: Path, kept: Path) -> None:
     for name in ("a version was restored", "rows were deleted"):
         DAMAGES[name][0](base)
@@ -550,7 +542,6 @@ def test_a_repair_takes_back_what_other_programs_have_changed(base: Path, kept: 
     assert "again from the log" not in said
 
 
-@pytest.mark.long
 def test_a_repair_reads_lost_records_of_the_log_again_from_input_that_is_as_it_was(base: Path, kept: Path) -> None:
     read = base / "in" / "1.jsonl"
     read.write_text(read.read_text() + line("grown", 300, 500))  # what follows is no part of what was lost
@@ -569,7 +560,6 @@ def test_a_repair_reads_lost_records_of_the_log_again_from_input_that_is_as_it_w
     assert "lost files read again: tidemark repair" in page_of(base)
 
 
-@pytest.mark.long
 def test_a_repair_that_was_killed_before_its_commit_is_found_and_finished(
     base: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -600,7 +590,6 @@ def page_of(base: Path) -> str:
     return page.read_text(encoding="utf-8")
 
 
-@pytest.mark.long
 def test_records_whose_input_has_changed_are_named_as_lost_and_nothing_is_written(base: Path) -> None:
     read = base / "in" / "1.jsonl"
     DAMAGES["a file of the log is gone"][0](base)
@@ -612,7 +601,6 @@ def test_records_whose_input_has_changed_are_named_as_lost_and_nothing_is_writte
     assert contents(base / "warehouse") == before
 
 
-@pytest.mark.long
 def test_what_only_a_backup_has_is_named_and_stays_as_it_is(base: Path) -> None:
     for name in ("the log has a hole", "a row is lost"):
         DAMAGES[name][0](base)

@@ -49,9 +49,8 @@ def test_a_log_in_large_batches_gives_the_oracles_tables(spark: SparkSession, tm
         assert_tables_equal_the_oracle(settings.warehouse, file.spec, flush=True)
 
 
-@pytest.mark.parametrize(
-    "most_bytes", [256_000_000, pytest.param(0, marks=pytest.mark.long)], ids=["by_arrow", "by_spark"]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("most_bytes", [256_000_000, 0], ids=["by_arrow", "by_spark"])
 def test_a_refused_record_of_a_large_batch_has_the_values_of_its_line(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_bytes: int
 ) -> None:

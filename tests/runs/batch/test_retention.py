@@ -16,6 +16,8 @@ from tests.runs.running import Made, asked, commit_dies, committed, rebuild, wor
 from tidemark.assets.removal import old_rows
 from tidemark.resources.batches.plans import Counts
 
+pytestmark = pytest.mark.long
+
 START = datetime(2026, 3, 1, tzinfo=UTC)
 SPEC = """\
 name: {name}
@@ -173,7 +175,6 @@ def refused(made: Made, word: str, *words: str) -> str:
     return done.output
 
 
-@pytest.mark.long
 def test_who_needs_what_is_gone_is_told_so_and_others_go_on(both: tuple[Made, Made], short: Made) -> None:
     whole = both[1]
     assert "whose dead letters" not in asked(short, "explain", "--seq", "170").output
@@ -202,7 +203,6 @@ def test_who_needs_what_is_gone_is_told_so_and_others_go_on(both: tuple[Made, Ma
     assert audited(short) == []
 
 
-@pytest.mark.long
 def test_what_is_computed_again_is_whole_again_and_the_next_upkeep_removes_what_is_old(
     both: tuple[Made, Made], short: Made
 ) -> None:
@@ -229,7 +229,6 @@ def test_what_is_computed_again_is_whole_again_and_the_next_upkeep_removes_what_
     assert audited(short) == []
 
 
-@pytest.mark.long
 def test_nothing_goes_while_a_batch_waits_or_the_clock_is_ahead(short: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     made = pipeline(short[0].path.parent.parent, "short", RETENTION.replace("windows: 2 days", "windows: 1 day"))
     land(short[0].path.parent.parent, 6)
@@ -261,7 +260,6 @@ retention: {ordered_events: 2 days, windows: 1 day}
 """
 
 
-@pytest.mark.long
 def test_answers_of_joins_and_rows_with_a_change_feed_go_and_each_timeline_keeps_its_numbers(
     spark: SparkSession, tmp_path: Path
 ) -> None:

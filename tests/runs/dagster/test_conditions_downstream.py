@@ -111,6 +111,7 @@ def test_the_assets_of_the_page_have_the_condition_that_is_tried_here() -> None:
         assert spec.automation_condition == known["after_each_change"]
 
 
+@pytest.mark.long
 def test_a_late_change_requests_exactly_its_day_and_the_report_once_although_older_days_were_never_told(
     project: Project,
 ) -> None:
@@ -126,7 +127,7 @@ def test_a_late_change_requests_exactly_its_day_and_the_report_once_although_old
     assert project.requested() == ([DAYS[0], DAYS[-1]], 1)
 
 
-@pytest.mark.parametrize("seen", ["while it works", "when it has ended"])
+@pytest.mark.parametrize("seen", [pytest.param("while it works", marks=pytest.mark.long), "when it has ended"])
 def test_a_change_while_the_run_of_its_day_is_at_work_is_requested_when_that_run_has_ended(
     project: Project, seen: str
 ) -> None:

@@ -154,6 +154,7 @@ def test_a_rebuild_tells_under_its_run_of_each_day_of_all_tables_and_of_their_ch
         assert rebuild_pipeline(*made, RebuildSettings(to_spec=True), instance=instance) is None
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_a_new_instance_is_told_of_days_that_were_written_before_a_part_of_many_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -180,6 +181,7 @@ def test_a_new_instance_is_told_of_days_that_were_written_before_a_part_of_many_
         assert filled(instance) == [*days, "2027-12-01"]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_days_are_told_no_more_often_than_asked_for_and_at_last_by_a_look(tmp_path: Path) -> None:
     """Looks report once what runs could not report yet, and what became of days that got no more rows."""

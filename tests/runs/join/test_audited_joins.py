@@ -25,6 +25,8 @@ from tests.runs.landing import land
 from tests.runs.running import FLUSH, go, written
 from tidemark.pipelines.runner import RunOptions
 
+pytestmark = pytest.mark.long
+
 DAMAGES: Mapping[str, tuple[Damage, str, str]] = {
     "partners are others": (
         changed("joins/priced", with_column("_right_seq", numbers_from(1))),
@@ -73,9 +75,7 @@ def kept(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return base
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "partners are others" else pytest.mark.long) for name in DAMAGES]
-)
+@pytest.mark.parametrize("name", DAMAGES)
 def test_an_audit_names_rows_of_a_join_that_do_not_follow_from_the_events(
     kept: Path, tmp_path: Path, name: str
 ) -> None:
@@ -114,7 +114,7 @@ OF_TABLES: Mapping[str, tuple[Damage, str]] = {
 }
 
 
-@pytest.mark.parametrize("how", ["inner", pytest.param("left", marks=pytest.mark.long)])
+@pytest.mark.parametrize("how", ["inner", "left"])
 def test_an_audit_names_answers_that_no_version_of_the_table_since_the_event_gives(
     spark: SparkSession, tmp_path: Path, how: str
 ) -> None:

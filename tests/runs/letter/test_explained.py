@@ -185,6 +185,7 @@ def test_a_program_asks_as_the_command_does(spark: SparkSession, tmp_path: Path)
         assert (said["state"], said["groups"][0]["events"]) == ("closed", row["n"]), json.dumps(said)
 
 
+@pytest.mark.long
 def test_a_window_over_results_is_explained_with_its_where_and_groups_that_are_expressions(
     spark: SparkSession, tmp_path: Path
 ) -> None:

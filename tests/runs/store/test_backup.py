@@ -73,6 +73,7 @@ def test_the_command_copies_the_last_commit_and_never_over_another_copy(tmp_path
     assert (again.exit_code, "is not empty" in again.stderr) == (2, True)
 
 
+@pytest.mark.long
 def test_a_copy_that_lacks_a_file_of_the_commit_is_said_to_be_broken(tmp_path: Path) -> None:
     file, settings = written(tmp_path, "shifts", SHIFTS)
     land(tmp_path / "in", 40, seed=3)

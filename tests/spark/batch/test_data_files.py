@@ -206,6 +206,7 @@ def test_upkeep_clears_away_what_a_killed_write_has_left(lake: Lake) -> None:
     assert DeltaTable(str(lake.path(T))).count() == 5
 
 
+@pytest.mark.long
 def test_spark_finds_the_same_with_bounds_as_in_all_rows(spark: SparkSession, tmp_path: Path) -> None:
     rows = pa.concat_tables(map(rows_of, HOSTILE))
     right = [ByDuckDB(rows)(condition) for condition in CONDITIONS]

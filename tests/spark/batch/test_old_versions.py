@@ -68,6 +68,7 @@ def test_commits_of_any_age_are_read_by_a_session_of_any_settings(foreign: Spark
     assert (keys(foreign, lake), keys(foreign, lake, 0)) == ([1, 2, 3], [1])
 
 
+@pytest.mark.long
 def test_feeds_clones_and_restored_versions_are_as_old_as_maintenance_says(
     foreign: SparkSession, lake: Lake, tmp_path: Path
 ) -> None:
@@ -82,6 +83,7 @@ def test_feeds_clones_and_restored_versions_are_as_old_as_maintenance_says(
     assert sorted(row["k"] for row in foreign.read.format("delta").load(str(lake.path(T))).collect()) == [1, 2, 3]
 
 
+@pytest.mark.long
 def test_commits_of_others_are_read_whatever_their_age(spark: SparkSession, tmp_path: Path) -> None:
     """Nothing can be set on the table, which belongs to another program."""
     feed = "'delta.enableChangeDataFeed' = 'true', 'delta.enableDeletionVectors' = 'true'"

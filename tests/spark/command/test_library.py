@@ -307,6 +307,7 @@ def test_a_session_may_have_utc_under_another_name(spark: SparkSession, events: 
             assert tm.adjust(events, time, arrival_time="came").ordered.collect() == expected, zone
 
 
+@pytest.mark.long
 def test_the_examples_of_the_code_and_of_the_page_give_what_they_show(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,6 +86,7 @@ def answers(spark: SparkSession) -> dict[str, list[str]]:
     return {text: [str(row[number]) for row in rows] for number, text in enumerate(EXPRESSIONS)}
 
 
+@pytest.mark.long
 def test_a_hostile_locale_environment_and_defaults_of_spark_change_no_answer(
     spark: SparkSession, tmp_path: Path
 ) -> None:

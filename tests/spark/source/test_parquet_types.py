@@ -110,6 +110,7 @@ def test_a_column_that_nobody_asks_for_leaves_the_others_as_they_are(spark: Spar
     assert [(row["_file"], row["n"]) for row in found] == [(name, 1) for name in names]
 
 
+@pytest.mark.long
 def test_a_column_that_nobody_asks_for_is_kept_exactly_or_its_file_is_held_back_alone(
     spark: SparkSession, landed: Path
 ) -> None:
