@@ -133,7 +133,7 @@ def _changed_letters(
     letter_seqs = _seqs_of_letters(workspace, numbers)
     if not len(letter_seqs):
         return []
-    records = some_records(workspace, seqs.start, seqs.stop, letter_seqs)
+    records = some_records(workspace, seqs.start, seqs.stop, letter_seqs, {*names, c.MALFORMED})
     letters = workspace.read_base(tables.DEAD_LETTERS, filters=numbers).where("replayed_at IS NULL")
     both = (log if records is None else records).join(letters.select(c.SEQ, "payload"), c.SEQ)
     both = both.selectExpr(c.SEQ, c.MALFORMED, "payload", f"{as_json(*map(quoted, names))} AS __tm_expected")

@@ -59,7 +59,7 @@ _HEAP = "2g"
 _ONE_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 # Java otherwise keeps a third of a heap for garbage and as much again free, and more for each thread that collects:
 # one thread collects sooner, and leaves of the heap little more than what lives in it.
-_LITTLE_HEAP = "-Xms64m -Xmn48m -XX:MinHeapFreeRatio=15 -XX:MaxHeapFreeRatio=25"
+_LITTLE_HEAP = "-Xms176m -Xmn48m -XX:MinHeapFreeRatio=15 -XX:MaxHeapFreeRatio=25"
 _GIVES_BACK = "-XX:TrimNativeHeapInterval=1000"  # ms; what a compiler or a query has freed outside of the heap
 _ON_ONE_MACHINE: Mapping[str, str] = {
     # A task that runs out of memory fails alone: by default it would end the process, and a warm Spark with it.

@@ -237,7 +237,7 @@ def test_a_process_next_to_others_has_one_compiler_one_collector_and_the_heap_th
     java = choice.with_little_memory().config["spark.driver.extraJavaOptions"].split()
     assert {"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:MaxHeapFreeRatio=25"} <= set(java)
     assert "-XX:+UseParallelGC" not in java, "Java takes one collector"
-    assert [option for option in java if option.startswith("-Xms")][-1] == "-Xms64m", "of several it takes the last"
+    assert [option for option in java if option.startswith("-Xms")][-1] == "-Xms176m", "of several it takes the last"
     heaps = {each.config["spark.driver.memory"] for each in (choice, choice.with_little_memory())}
     assert len(heaps) == 1, "a query that needs more has as much as in any other process"
     for named in ("spark://far:7077", "sc://far:15002"):
