@@ -1,6 +1,6 @@
 """Memory that this process has freed, and that Arrow or C keep for themselves: it goes back to the system.
 
-Here: when it goes back. Not here: which allocator Arrow uses (`tidemark/__init__.py`), Java's memory
+Here: when it goes back. Not here: which allocator Arrow uses, which `import tidemark` chooses; Java's memory
 (spark/session.py).
 """
 

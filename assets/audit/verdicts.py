@@ -151,7 +151,7 @@ def _compare(
         if len(part.seqs):
             seqs = range(int(part.seqs[0]), int(part.seqs[-1]) + 1)
             compared.compare(part, _Places.of(compared.workspace, seqs, rules))
-            release_memory()  # the compiler of the recount's loop leaves more behind than a part takes
+            release_memory()  # to compile the loop of the recount takes more than a part of the log
             compared.workspace.tell(f"{seqs.stop:,} of {compared.total:,} records judged again")
     return timelines
 
