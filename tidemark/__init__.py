@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 if sys.platform == "linux":  # Arrow has no jemalloc on every other system
-    # Arrow reads this when it is imported first. Its own choice, mimalloc, keeps for each thread what that has freed.
+    # Arrow reads this when it is imported first. Its own choice, mimalloc, keeps much of what was freed, even when
+    # `release_unused` is called.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
 
 __all__ = [

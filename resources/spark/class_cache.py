@@ -26,8 +26,8 @@ from tidemark.resources.spark.delta_jars import known_jars, spark_jars
 
 FIRST_WITH_AOT = 25
 _UNUSED_DAYS = 60
-# By default Java puts a cache at another address each time, and so writes to all of its pages: 0.3 s at a start, and
-# 150 MB that only this process has. In its place it is read as far as classes are used, and all processes share it.
+# By default Java puts a cache at another address each time, and so writes to most of its pages: a quarter of a second
+# at a start, and 0.1 GB that only this process has. In its place most of it is only read, and processes share it.
 _IN_PLACE = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 RECORDING = "tidemark.resources.spark.class_recording"
 """The program whose classes are recorded."""

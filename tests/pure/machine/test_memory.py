@@ -26,7 +26,7 @@ def pool_of(program: str, **variables: str) -> str:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Arrow has jemalloc on Linux")
-def test_arrow_uses_the_allocator_that_returns_what_all_threads_have_freed_unless_a_user_names_another() -> None:
+def test_arrow_uses_the_allocator_that_returns_what_was_freed_unless_a_user_names_another() -> None:
     assert pool_of(f"import tidemark; {POOL}") == "jemalloc"
     assert pool_of(f"import tidemark; {POOL}", **{VARIABLE: "system"}) == "system"
     assert pool_of(f"import pyarrow; import tidemark; {POOL}") == pool_of(POOL), "it is too late to choose then"
