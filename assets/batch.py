@@ -23,6 +23,7 @@ from tidemark.resources.batches.position import Position, plan_end, records_in
 from tidemark.resources.delta.files import Piece, piece_of
 from tidemark.resources.delta.lake import Written
 from tidemark.resources.delta.versions import NO_ROWS, Filters, unreadable_file
+from tidemark.resources.memory import release_memory
 from tidemark.resources.sources.records import SPARK_FAILURES, cause_of, file_that_failed, is_of_a_file
 from tidemark.resources.spark.amount import ANY, Amount
 from tidemark.resources.workspace import Workspace
@@ -85,7 +86,7 @@ class BatchWriter:
                     raise unreadable_file(file_that_failed(error), cause_of(error)) from error
                 raise
             finally:
-                pa.default_memory_pool().release_unused()  # else Arrow keeps what it has freed for itself
+                release_memory()
 
     def written(self, table: str) -> DataFrame:
         """Return the rows that the batch has written to a table."""

@@ -28,6 +28,7 @@ from tidemark.pipelines.instance import InstanceAtNeed
 from tidemark.pipelines.watches import alert_look, batch_watch
 from tidemark.resources.batches.plans import BatchInput, Counts
 from tidemark.resources.machine import ensure_not_stopped
+from tidemark.resources.memory import release_memory
 from tidemark.resources.places.checks import ensure_put_if_absent
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import Acceptance, SpecFile, Workspace, silent
@@ -140,6 +141,7 @@ def run_pipeline(
         _start_spark(choice.for_short_run() if is_short else choice, at_need, tell)
         before = _last_batch(workspace)
         alerts = _run_once(workspace, settings, options, choice=choice, instance=at_need(), tell=tell)
+        release_memory()  # a process that makes many runs would otherwise keep the most that one has taken
         report = replace(report, alerts=report.alerts + alerts)
         if _last_batch(workspace) == before:
             return report

@@ -1,9 +1,11 @@
 """Tidemark: event-time pipelines on PySpark, Delta Lake and Dagster.
 
-Here: the names that users import, as `import tidemark as tm` (docs/library.md). Not here: code. Each name is loaded
-when it is first used, because PySpark and Dagster take seconds to import.
+Here: the names that users import, as `import tidemark as tm` (docs/library.md), and the allocator that Arrow uses.
+Not here: code. Each name is loaded when it is first used, because PySpark and Dagster take seconds to import.
 """
 
+import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -42,6 +44,11 @@ if TYPE_CHECKING:
     from tidemark.timeops.spec import Spec, TimeSpec, WindowSpec
 
 __version__ = "0.2.0"
+
+if sys.platform == "linux":  # Arrow has no jemalloc on every other system
+    # Arrow reads this when it is imported first. Its own choice, mimalloc, keeps much of what was freed, even when
+    # `release_unused` is called.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
 
 __all__ = [
     "AdjustedEvents",

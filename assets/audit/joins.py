@@ -17,6 +17,7 @@ from tidemark.assets.log_control import last_reopened_flush
 from tidemark.assets.recount.joins import NOBODY, ROW, US, Stretch, recomputed_rows, written_rows
 from tidemark.assets.recount.table_joins import wrong_answers
 from tidemark.resources import tables
+from tidemark.resources.memory import release_memory
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.printable import plural
@@ -76,6 +77,7 @@ def _audit_join(
             wrong[what] = n + len(rows), first
         until = {**bookmarks.bookmark.windows, join.name: min(stretch.end_us, final_before_us)}
         bookmarks.note(windows=until, findings=(*bookmark.findings, *_findings(workspace, table, wrong)))
+        release_memory()
     yield from _findings(workspace, table, wrong)
 
 

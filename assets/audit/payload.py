@@ -21,6 +21,7 @@ from tidemark.assets.spec_changes import recorded_specs
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import Filters
+from tidemark.resources.memory import release_memory
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.tokens import literal, quoted
@@ -66,6 +67,7 @@ def audit_payload(workspace: Workspace, readable: Callable[[str], bool]) -> Iter
         _compare_copies(workspace, log, seqs, copies)
         if has_letters and len(changed_letters) < _MOST_NAMED:
             changed_letters.update(_changed_letters(workspace, log, seqs, names, compared_names))
+        release_memory()
     by_table = {copy.table: set[int]() for copy in copies}
     for copy in copies:
         by_table[copy.table] |= copy.changed_seqs
@@ -133,7 +135,7 @@ def _changed_letters(
     letter_seqs = _seqs_of_letters(workspace, numbers)
     if not len(letter_seqs):
         return []
-    records = some_records(workspace, seqs.start, seqs.stop, letter_seqs)
+    records = some_records(workspace, seqs.start, seqs.stop, letter_seqs, {*names, c.MALFORMED})
     letters = workspace.read_base(tables.DEAD_LETTERS, filters=numbers).where("replayed_at IS NULL")
     both = (log if records is None else records).join(letters.select(c.SEQ, "payload"), c.SEQ)
     both = both.selectExpr(c.SEQ, c.MALFORMED, "payload", f"{as_json(*map(quoted, names))} AS __tm_expected")

@@ -35,6 +35,7 @@ from tidemark.resources.batches.plans import Commit, Plan
 from tidemark.resources.batches.position import plan_end, records_in
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import Filters
+from tidemark.resources.memory import release_memory
 from tidemark.resources.recount.ends import NONE
 from tidemark.resources.recount.recount import Recounted, judge_again
 from tidemark.resources.recount.rules import RecountRules
@@ -150,6 +151,7 @@ def _compare(
         if len(part.seqs):
             seqs = range(int(part.seqs[0]), int(part.seqs[-1]) + 1)
             compared.compare(part, _Places.of(compared.workspace, seqs, rules))
+            release_memory()  # to compile the loop of the recount takes more than a part of the log
             compared.workspace.tell(f"{seqs.stop:,} of {compared.total:,} records judged again")
     return timelines
 

@@ -22,6 +22,7 @@ from tidemark.assets.rebuild.plan import plan_to_spec
 from tidemark.assets.spec_changes import changes_of_spec, spec_before
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit, RebuildInput
+from tidemark.resources.memory import release_memory
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import LakeError, SpecError
 
@@ -158,6 +159,7 @@ class _Findings:
     def take(self, findings: Iterator[Finding]) -> None:
         """Take the findings of a part, each once."""
         self._findings += [finding for finding in findings if finding not in self._findings]
+        release_memory()
 
     def note(self, sentence: str) -> None:
         """Note what could not be audited."""

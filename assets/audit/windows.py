@@ -14,6 +14,7 @@ from tidemark.assets.audit.stretches import EVENTS, by_hour, stretches, whole_fr
 from tidemark.assets.recount.lost_results import events_without_result, shows_lost_results
 from tidemark.assets.recount.windows import START, Part, WrongResult, can_recompute, doubled_results, wrong_results
 from tidemark.resources import tables
+from tidemark.resources.memory import release_memory
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.printable import plural
@@ -94,6 +95,7 @@ def _audit_window(
         until = {**bookmarks.bookmark.windows, window.name: min(part.end_us, _final_before_us(window, closed_us))}
         findings = tuple(_findings(workspace, window, wrong, doubled, nowhere_seqs))
         bookmarks.note(windows=until, findings=(*bookmark.findings, *findings))
+        release_memory()
     yield from _findings(workspace, window, wrong, doubled, nowhere_seqs)
 
 

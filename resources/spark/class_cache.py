@@ -26,6 +26,9 @@ from tidemark.resources.spark.delta_jars import known_jars, spark_jars
 
 FIRST_WITH_AOT = 25
 _UNUSED_DAYS = 60
+# By default Java puts a cache at another address each time, and so writes to most of its pages: a quarter of a second
+# at a start, and 0.1 GB that only this process has. In its place most of it is only read, and processes share it.
+_IN_PLACE = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 RECORDING = "tidemark.resources.spark.class_recording"
 """The program whose classes are recorded."""
 
@@ -47,7 +50,7 @@ class Java:
 
     def using(self, cache: Path) -> str:
         """Return the options that let this Java take its classes from a cache; one that does not fit is ignored."""
-        return f'-XX:{"AOTCache" if self._has_aot else "SharedArchiveFile"}="{cache}" {self._silent}'
+        return f'-XX:{"AOTCache" if self._has_aot else "SharedArchiveFile"}="{cache}" {_IN_PLACE} {self._silent}'
 
     @property
     def _has_aot(self) -> bool:

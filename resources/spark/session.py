@@ -57,8 +57,10 @@ _INSTALL_JAVA = (
 _HEAP = "2g"
 # Alone, the first compiler would have a fifth of the room for compiled code, which Spark's planner fills.
 _ONE_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
-# Each query leaves garbage, and Java takes all of its room for that before it collects: a third of the heap.
-_LITTLE_GARBAGE = "-Xms256m -Xmn96m"
+# Java otherwise keeps a third of a heap for garbage and as much again free, and more for each thread that collects:
+# one thread collects sooner, and leaves of the heap little more than what lives in it.
+_LITTLE_HEAP = "-Xms176m -Xmn48m -XX:MinHeapFreeRatio=15 -XX:MaxHeapFreeRatio=25"
+_GIVES_BACK = "-XX:TrimNativeHeapInterval=1000"  # ms; what a compiler or a query has freed outside of the heap
 _ON_ONE_MACHINE: Mapping[str, str] = {
     # A task that runs out of memory fails alone: by default it would end the process, and a warm Spark with it.
     "spark.executor.killOnFatalError.depth": "0",
@@ -170,7 +172,7 @@ def without_tables(config: Mapping[str, str]) -> dict[str, str]:
     if not is_local(config.get("spark.master", "")):
         return dict(config)
     settings = {name: value for name, value in with_one_compiler(config).items() if name not in (PACKAGES, *_DELTA)}
-    java = settings[JAVA_OPTIONS].replace("-XX:+UseParallelGC", "-XX:+UseSerialGC")
+    java = _with_one_collector(settings[JAVA_OPTIONS])
     return settings | {JAVA_OPTIONS: java, **_INTERPRETED}
 
 
@@ -187,13 +189,18 @@ def with_one_compiler(config: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_little_memory(config: Mapping[str, str]) -> dict[str, str]:
-    """Return settings for a process that runs next to others: of Java's heap it takes what it needs, up to the same.
+    """Return settings for a process that runs next to others: Java has one compiler and one collector.
 
-    The settings of a cluster stay unchanged.
+    Of its heap it takes what it needs, up to the same as others. The settings of a cluster stay unchanged.
     """
     if not is_local(config.get("spark.master", "")):
         return dict(config)
-    return {**config, JAVA_OPTIONS: f"{config[JAVA_OPTIONS]} {_LITTLE_GARBAGE}"}
+    java = _with_one_collector(with_one_compiler(config)[JAVA_OPTIONS])
+    return {**config, JAVA_OPTIONS: f"{java} {_LITTLE_HEAP} {_GIVES_BACK}"}
+
+
+def _with_one_collector(java: str) -> str:
+    return java.replace("-XX:+UseParallelGC", "-XX:+UseSerialGC")
 
 
 def use_stores(session: SparkSession, stores: Iterable[str]) -> None:

@@ -39,6 +39,7 @@ from tidemark.resources.spark.network import check_master, check_secret
 from tidemark.resources.spark.session import (
     SERVED_SETTINGS,
     session_config,
+    with_little_memory,
     with_one_compiler,
     without_tables,
 )
@@ -209,7 +210,8 @@ def test_every_start_of_java_fixes_its_locale_after_all_other_options(
 ) -> None:
     assert {"-Duser.language=en", "-Duser.extensions=", "-Duser.language.format=en"} <= set(JAVA_MEANING.split())
     starts = [session_config(), session_config("local[3]", ui=True), session_config(small=True)]
-    for config in [*starts, *map(with_one_compiler, starts), *map(without_tables, starts)]:
+    others = (with_one_compiler, with_little_memory, without_tables)
+    for config in [*starts, *(settings_for(start) for settings_for in others for start in starts)]:
         assert JAVA_MEANING in config["spark.driver.extraJavaOptions"]
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     (tmp_path / "spark-defaults.conf").write_text("spark.executor.extraJavaOptions -Duser.language=tr -Xss4m\n")
@@ -228,6 +230,19 @@ def test_a_command_without_tables_starts_without_delta_and_ends_before_java_woul
     for named in ("spark://far:7077", "sc://far:15002"):
         far = settings(tmp_path, named)
         assert choose_spark(far, tables=False) == choose_spark(far)
+
+
+def test_a_process_next_to_others_has_one_compiler_one_collector_and_the_heap_that_it_needs(tmp_path: Path) -> None:
+    choice = choose_spark(settings(tmp_path))
+    java = choice.with_little_memory().config["spark.driver.extraJavaOptions"].split()
+    assert {"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:MaxHeapFreeRatio=25"} <= set(java)
+    assert "-XX:+UseParallelGC" not in java, "Java takes one collector"
+    assert [option for option in java if option.startswith("-Xms")][-1] == "-Xms176m", "of several it takes the last"
+    heaps = {each.config["spark.driver.memory"] for each in (choice, choice.with_little_memory())}
+    assert len(heaps) == 1, "a query that needs more has as much as in any other process"
+    for named in ("spark://far:7077", "sc://far:15002"):
+        far = choose_spark(settings(tmp_path, named))
+        assert far.with_little_memory() == far
 
 
 @pytest.mark.parametrize("waiting", ["little", "much", "batches"])

@@ -46,6 +46,7 @@ def test_classes_are_taken_from_a_cache_that_is_there(major: int, option: str) -
     place_of(java).write_text("classes")
     place_of(java).with_suffix(".size").write_text("7")
     assert f'-XX:{option}="{place_of(java)}"' in options_for(java, delta_package())
+    assert "-XX:ArchiveRelocationMode=0" in options_for(java, delta_package()).split(), "processes share its pages"
     place_of(java).write_text("cut")
     assert options_for(java, delta_package()) == ""
 
