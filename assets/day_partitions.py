@@ -246,6 +246,16 @@ def without_run(instance: DagsterInstance, workspace: Workspace) -> Report:
     return report
 
 
+def are_told(instance: DagsterInstance, workspace: Workspace) -> bool:
+    """Return whether all that live batches wrote was reported to an instance.
+
+    The days that the clock alone has made late since then are reported after the next batch, or by the next look.
+    """
+    last = workspace.batches.last_commit("process") if workspace.exists else None
+    noted = told_of(instance, workspace.spec)
+    return last is not None and noted is not None and noted.batch >= last.batch_id
+
+
 def told_of(instance: DagsterInstance, spec: Spec) -> Told | None:
     """Return an instance's note of what was reported about a pipeline; None if it has none."""
     name = _note_of(spec)

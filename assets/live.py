@@ -16,7 +16,7 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
 from tidemark.assets.batch import Batch
-from tidemark.assets.day_partitions import show_days_first, tell_changes
+from tidemark.assets.day_partitions import are_told, show_days_first, tell_changes
 from tidemark.assets.day_versions import stage_version
 from tidemark.assets.display import metadata as show
 from tidemark.assets.held_back import forget_last_look, held_back_check, held_back_result
@@ -151,7 +151,8 @@ def _raw_events(file: SpecFile, assets: Mapping[str, dg.AssetSpec], run: LiveRun
             ensure_taken(workspace)
             create_tables(workspace)
             take_new_names(workspace, context.run.run_id)
-            show_days_first(context.instance, workspace)
+            if not are_told(context.instance, workspace):
+                show_days_first(context.instance, workspace)
             keep_names(workspace)  # of a commit that a dead run left; if they cannot be kept, nothing is begun
         _settle(context, workspace)  # what a dead run has left: nothing is read before
         ingested = _read(context, workspace, tidemark_batch)
