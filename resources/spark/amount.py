@@ -35,6 +35,7 @@ _FOR_FEW_ROWS = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
+    "spark.sql.leafNodeDefaultParallelism": "1",  # else each small file, and half of the rows of here, is a task
     "spark.sql.autoBroadcastJoinThreshold": "-1",  # each broadcast is a job of its own
 }
 
