@@ -76,7 +76,7 @@ def show_days(instance: DagsterInstance, spec: Spec, window: str, days: Iterable
 
 
 class _DaysInDagster:
-    """What an instance has of the days of a pipeline, asked for once for each window.
+    """The days of a pipeline that an instance has, asked for once for each window.
 
     Each question opens the instance's database, and reports ask several for every window and batch.
     """

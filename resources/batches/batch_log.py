@@ -422,12 +422,12 @@ class BatchLog:
             known.newest[kind] = self._newest(known, kind)
         return known.newest[kind]
 
-    def _newest(self, known: _Known, kind: Kind | None) -> Commit | None:
-        done = known.committed(kind)
+    def _newest(self, log: _Known, kind: Kind | None) -> Commit | None:
+        done = log.committed(kind)
         if not done.num_rows:
             return None
         newest = done.slice(pc.index(done["_batch_id"], pc.max(done["_batch_id"])).as_py(), 1).to_pylist()[0]
-        rows = self._rows_of(known.version, newest["attempt"])
+        rows = self._rows_of(log.version, newest["attempt"])
         number = newest["_batch_id"]
         return next(commit_from(row) for row in rows if row["state"] in _COMMITTED and row["_batch_id"] == number)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import duckdb
@@ -107,12 +108,13 @@ def test_files_that_arrow_writes_say_their_types_once_and_every_reader_reads_the
     nested = "l ARRAY<STRING>, m MAP<STRING, BIGINT>, n STRUCT<x: DATE, y: ARRAY<TIMESTAMP>>"
     lake.create("types", StructType.fromDDL(f"{columns}, {nested}"))
     day, instant = date(1969, 12, 31), datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)
-    first = [-128, 2**31 - 1, 0.5, True, b"\x00\xff", day, instant, Decimal("-1.125"), "ü"]
+    first: list[Any] = [-128, 2**31 - 1, 0.5, True, b"\x00\xff", day, instant, Decimal("-1.125"), "ü"]
     values = [[*first, ["a", None], [("k", 1)], {"x": day, "y": [instant, None]}], [None] * 12]
     names = "abcdefghilmn"
 
     def piece(made: pa.Schema) -> list[pa.RecordBatch]:
-        return pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in values], schema=made).to_batches()
+        rows = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in values], schema=made)
+        return [*rows.to_batches()]
 
     lake.replace_pieces("types", [piece], where=NO_ROWS, attempt=1, expect=0)
     [path] = lake.path("types").glob("*/*.parquet")
