@@ -56,19 +56,57 @@ def shown_days(instance: DagsterInstance, spec: Spec, window: str) -> Sequence[s
     return instance.get_dynamic_partitions(_name(spec, window))
 
 
-def show_days(instance: DagsterInstance, spec: Spec, window: str, days: Iterable[str]) -> None:
-    """Add days of a window, in the order of the calendar: by this order Dagster takes a range of partitions."""
+def show_days(instance: DagsterInstance, spec: Spec, window: str, days: Iterable[str]) -> Sequence[str]:
+    """Add days of a window, in the order of the calendar: by this order Dagster takes a range of partitions.
+
+    Return the days that it shows then.
+    """
     name, shown = _name(spec, window), shown_days(instance, spec, window)
     new = sorted({day for day in days if _may_be_shown(spec, day)}.difference(shown))
     if not new:
-        return
+        return shown
     after = [day for day in shown if day > new[0]]
+    again = sorted([*new, *after])
     try:
         _remove(instance, name, after)  # to come again after the new ones
     finally:
-        again = sorted([*new, *after])
         for at in range(0, len(again), _AT_ONCE):
             instance.add_dynamic_partitions(name, again[at : at + _AT_ONCE])
+    return [*(day for day in shown if day not in after), *again]
+
+
+class _DaysInDagster:
+    """The days of a pipeline that an instance has, asked for once for each window.
+
+    Each question opens the instance's database, and reports ask several for every window and batch.
+    """
+
+    def __init__(self, instance: DagsterInstance, workspace: Workspace) -> None:
+        self._instance, self._workspace = instance, workspace
+        self._shown = dict[str, Sequence[str]]()
+        self._reported = dict[str, set[str]]()
+
+    def shown(self, window: str) -> Sequence[str]:
+        """Return the days of a window that it shows."""
+        if window not in self._shown:
+            self._shown[window] = shown_days(self._instance, self._workspace.spec, window)
+        return self._shown[window]
+
+    def show(self, window: str, days: Iterable[str]) -> None:
+        """Let it show some days of a window, too."""
+        if not {*days} <= {*self.shown(window)}:
+            self._shown[window] = show_days(self._instance, self._workspace.spec, window, days)
+
+    def reported(self, window: WindowSpec) -> set[str]:
+        """Return the days that were reported to it before the first such question; `note` adds others."""
+        if window.name not in self._reported:
+            asset = _asset(self._workspace, window)
+            self._reported[window.name] = self._instance.get_materialized_partitions(asset)
+        return self._reported[window.name]
+
+    def note(self, window: WindowSpec, days: Iterable[str]) -> None:
+        """Note days of a window that were reported to it."""
+        self.reported(window).update(days)
 
 
 def tell_days(
@@ -143,6 +181,12 @@ def tell_changes(instance: DagsterInstance, report: Report, workspace: Workspace
 
     To one without a note all batches before `first` were reported. Return whether something is left to report.
     """
+    return _tell_changes(instance, report, workspace, _DaysInDagster(instance, workspace), first=first)
+
+
+def _tell_changes(
+    instance: DagsterInstance, report: Report, workspace: Workspace, in_dagster: _DaysInDagster, *, first: int
+) -> bool:
     with workspace.batches.as_of_now():
         last = workspace.batches.last_commit("process") if workspace.exists else None
         if last is None:
@@ -157,12 +201,13 @@ def tell_changes(instance: DagsterInstance, report: Report, workspace: Workspace
         about: show.Metadata = {"batch": show.number_of(last.plan)}
         for window in workspace.spec.windows:
             days = written.get(window.name, {})
-            show_days(instance, workspace.spec, window.name, days)
+            in_dagster.show(window.name, days)
             view = view_of(workspace, window)
             if days:
                 tell_days(instance, report, workspace, view, days, about=about)
-            seen = instance.get_materialized_partitions(_asset(workspace, window))
-            shown = [day for day in shown_days(instance, workspace.spec, window.name) if day in seen and _is_day(day)]
+                in_dagster.note(window, days)
+            seen = in_dagster.reported(window)
+            shown = [day for day in in_dagster.shown(window.name) if day in seen and _is_day(day)]
             known = day_checks.checked_days(instance, _asset(workspace, window)) if noted is None else set[str]()
             news = _passed(workspace, view, [day for day in shown if day not in known.union(days)], told)
             if told.batch < last.batch_id:
@@ -199,6 +244,16 @@ def without_run(instance: DagsterInstance, workspace: Workspace) -> Report:
                 instance.report_runless_asset_event(event)
 
     return report
+
+
+def are_told(instance: DagsterInstance, workspace: Workspace) -> bool:
+    """Return whether all that live batches wrote was reported to an instance.
+
+    The days that the clock alone has made late since then are reported after the next batch, or by the next look.
+    """
+    last = workspace.batches.last_commit("process") if workspace.exists else None
+    noted = told_of(instance, workspace.spec)
+    return last is not None and noted is not None and noted.batch >= last.batch_id
 
 
 def told_of(instance: DagsterInstance, spec: Spec) -> Told | None:
@@ -284,13 +339,12 @@ def show_days_first(instance: DagsterInstance, workspace: Workspace) -> bool:
     """
     with workspace.batches.as_of_now():
         end, report = time.monotonic() + _LONGEST_S, without_run(instance, workspace)
+        in_dagster = _DaysInDagster(instance, workspace)
         for window in workspace.spec.windows:
-            if not shown_days(instance, workspace.spec, window.name):
-                show_days(instance, workspace.spec, window.name, days_held(workspace, [window.name])[window.name])
-            seen = instance.get_materialized_partitions(_asset(workspace, window))
-            unseen = {
-                day for day in shown_days(instance, workspace.spec, window.name) if day not in seen and _is_day(day)
-            }
+            if not in_dagster.shown(window.name):
+                in_dagster.show(window.name, days_held(workspace, [window.name])[window.name])
+            seen = in_dagster.reported(window)
+            unseen = {day for day in in_dagster.shown(window.name) if day not in seen and _is_day(day)}
             if not unseen:
                 continue
             left, view = sorted(unseen, reverse=True), view_of(workspace, window)
@@ -302,8 +356,11 @@ def show_days_first(instance: DagsterInstance, workspace: Workspace) -> bool:
                 if some and time.monotonic() > end:
                     return True
                 tell_days(instance, report, workspace, view, dict.fromkeys(some, 0), about={})
+                in_dagster.note(window, some)
         last = workspace.batches.last_commit("process") if workspace.exists else None
-        return last is not None and tell_changes(instance, report, workspace, first=last.batch_id + 1)
+        if last is None:
+            return False
+        return _tell_changes(instance, report, workspace, in_dagster, first=last.batch_id + 1)
 
 
 def ensure_day(key: str) -> None:

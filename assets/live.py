@@ -16,7 +16,7 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
 from tidemark.assets.batch import Batch
-from tidemark.assets.day_partitions import show_days_first, tell_changes
+from tidemark.assets.day_partitions import are_told, show_days_first, tell_changes
 from tidemark.assets.day_versions import stage_version
 from tidemark.assets.display import metadata as show
 from tidemark.assets.held_back import forget_last_look, held_back_check, held_back_result
@@ -110,6 +110,18 @@ def _stage(
     return lambda stage: described(told_to_dagster(stage))
 
 
+def _materialized(
+    context: dg.AssetExecutionContext, about: show.Metadata, data_version: str
+) -> dg.MaterializeResult[None]:
+    """Return the result of a stage, and what Dagster shows of it.
+
+    As an argument of the result Dagster would store all of that twice: with the materialization, where it is shown,
+    and with the output of the step, whose value is nothing.
+    """
+    context.add_asset_metadata(about)
+    return dg.MaterializeResult(data_version=dg.DataVersion(data_version))
+
+
 def _ensure_upstream(context: dg.AssetExecutionContext, asset: dg.AssetSpec) -> None:
     """Check that a project has left an asset its upstream assets, which post-processing of Dagster can take away.
 
@@ -139,7 +151,8 @@ def _raw_events(file: SpecFile, assets: Mapping[str, dg.AssetSpec], run: LiveRun
             ensure_taken(workspace)
             create_tables(workspace)
             take_new_names(workspace, context.run.run_id)
-            show_days_first(context.instance, workspace)
+            if not are_told(context.instance, workspace):
+                show_days_first(context.instance, workspace)
             keep_names(workspace)  # of a commit that a dead run left; if they cannot be kept, nothing is begun
         _settle(context, workspace)  # what a dead run has left: nothing is read before
         ingested = _read(context, workspace, tidemark_batch)
@@ -157,10 +170,8 @@ def _raw_events(file: SpecFile, assets: Mapping[str, dg.AssetSpec], run: LiveRun
         if not (read.records or input_seen.copies or read.corrections) and _next(workspace, tidemark_batch).is_empty:
             context.log.info("nothing new")
             return
-        yield dg.MaterializeResult(
-            data_version=dg.DataVersion(context.run.run_id),  # new records always mean a new data version
-            metadata=_about_input(workspace, read, has_read=ingested is not None),
-        )
+        about = _about_input(workspace, read, has_read=ingested is not None)
+        yield _materialized(context, about, context.run.run_id)  # new records always mean a new data version
 
     return raw_events
 
@@ -257,7 +268,7 @@ def _ordered_events(file: SpecFile, assets: Mapping[str, dg.AssetSpec], run: Liv
         workspace.tell(f"batch {plan.batch_id}: judging {segment.end_seq - segment.first_seq:,} records")
         with batch.stage():
             about = show.of_time_adjustment(batch, adjust_time(batch))
-        yield dg.MaterializeResult(metadata=about, data_version=dg.DataVersion(str(plan.batch_id)))
+        yield _materialized(context, about, str(plan.batch_id))
 
     return ordered_events
 
@@ -283,10 +294,8 @@ def _of_batch(
         if batch is None:
             raise _not_whole(file.spec, "This run has no batch: it was begun in the midst of another one.")
         batch.workspace.tell(f"batch {batch.plan.batch_id}: {doing}")
-        yield dg.MaterializeResult(
-            metadata={**work(context, batch), "batch": show.number_of(batch.plan)},
-            data_version=dg.DataVersion(stage_version(file.spec, name, batch.plan)),
-        )
+        about = {**work(context, batch), "batch": show.number_of(batch.plan)}
+        yield _materialized(context, about, stage_version(file.spec, name, batch.plan))
 
     return of_batch
 

@@ -16,7 +16,7 @@ before, and all that was made from these.
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, NoReturn
 
@@ -69,13 +69,15 @@ class _Known:
     """The rows of one version of the table, as far as they were read or written here.
 
     `index` has the columns by which rows are found, `rows` all rows of some attempts. `rebuilt` is the last rebuild
-    of all tables, if there was one.
+    of all tables, if there was one. `newest` has the last commit of each kind that was asked for, None for any kind:
+    a batch asks two hundred times.
     """
 
     version: int
     index: pa.Table
     rows: Mapping[int, list[Row]]
     rebuilt: Plan | None
+    newest: dict[Kind | None, Commit | None] = field(default_factory=dict)
 
     def then(self, version: int, written: pa.Table) -> "_Known":
         """Return the rows of the next version, which adds rows of one attempt."""
@@ -416,11 +418,16 @@ class BatchLog:
         return index
 
     def _last(self, known: _Known, kind: Kind | None) -> Commit | None:
-        done = known.committed(kind)
+        if kind not in known.newest:
+            known.newest[kind] = self._newest(known, kind)
+        return known.newest[kind]
+
+    def _newest(self, log: _Known, kind: Kind | None) -> Commit | None:
+        done = log.committed(kind)
         if not done.num_rows:
             return None
         newest = done.slice(pc.index(done["_batch_id"], pc.max(done["_batch_id"])).as_py(), 1).to_pylist()[0]
-        rows = self._rows_of(known.version, newest["attempt"])
+        rows = self._rows_of(log.version, newest["attempt"])
         number = newest["_batch_id"]
         return next(commit_from(row) for row in rows if row["state"] in _COMMITTED and row["_batch_id"] == number)
 

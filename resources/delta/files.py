@@ -168,8 +168,13 @@ def write_pieces(
     By default they have the columns of the version.
     """
     columns = version.dataset.schema if schema is None else schema
-    # By the checksum of a page an audit finds a turned byte; Spark writes checksums, too.
-    written_as = {"store_decimal_as_integer": True, "write_page_checksum": True, **_encodings(columns)}
+    written_as = {
+        "store_decimal_as_integer": True,
+        "write_page_checksum": True,  # by it an audit finds a turned byte; Spark writes checksums, too
+        # Arrow's own text of the types, a quarter of a small file: the log of the table has them, and so has Parquet.
+        "store_schema": False,
+        **_encodings(columns),
+    }
 
     def write(files: SubTreeFileSystem, number: int, piece: Piece) -> None:
         with pq.ParquetWriter(f"part-{number:05}.parquet", columns, filesystem=files, **written_as) as writer:

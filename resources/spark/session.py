@@ -216,15 +216,17 @@ def use_stores(session: SparkSession, stores: Iterable[str]) -> None:
 @contextmanager
 def with_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Change settings of a session during the block, and restore them afterwards."""
-    before = {name: session.conf.get(name) for name in settings}
+    before = {name: session.conf.get(name, None) for name in settings}
     for name, value in settings.items():
         session.conf.set(name, value)
     try:
         yield
     finally:
         for name, former in before.items():
-            assert former is not None  # no default was passed: a setting without a value is an error above
-            session.conf.set(name, former)
+            if former is None:  # it was not set: some have no value then
+                session.conf.unset(name)
+            else:
+                session.conf.set(name, former)
 
 
 def restore_settings(session: SparkSession, before: Mapping[str, str]) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from dagster import AssetCheckKey, AssetKey, DagsterInstance, TableMetadataValue
+from dagster import AssetCheckKey, AssetKey, DagsterEventType, DagsterInstance, TableMetadataValue
 from pyspark.sql import SparkSession
 
 from tests.runs.landing import expected, land, table, us
@@ -91,9 +91,11 @@ def test_a_run_shows_lateness_pictures_and_what_can_delay_the_watermark(spark: S
         metadata = materializations(instance, AssetKey(["shown", "ordered_events"]))[0]
         letters = materializations(instance, AssetKey(["shown", "dead_letters"]))[0]
         found = instance.event_log_storage.get_latest_asset_check_execution_by_key([CONSERVATION])[CONSERVATION].event
+        outputs = [one.dagster_event for one in instance.all_logs(run.run_id, of_type=DagsterEventType.STEP_OUTPUT)]
         assert found is not None
         assert found.dagster_event is not None
         check = found.dagster_event.asset_check_evaluation_data.metadata
+    assert [event.step_output_data.metadata for event in outputs if event is not None] == [{}] * len(outputs)
     assert run.remote_job_origin is not None, "without it the run is not on Dagster's timeline"
     assert run.remote_job_origin.repository_origin.code_location_origin.location_name == "tidemark"
     assert (run.tags["tidemark/batch"], run.tags["tidemark/records"]) == ("1", "100")

@@ -4,8 +4,10 @@ import json
 import os
 import stat
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import duckdb
@@ -99,6 +101,31 @@ def test_numbers_and_instants_that_arrow_writes_are_differences_which_every_read
     assert [tuple(row) for row in lake.read("log").selectExpr(*asked.split(", ")).collect()] == plain
     assert duckdb.execute(f"SELECT epoch_us(came), n, _arrival_seq FROM '{path}'").fetchall() == plain
     assert lake.rows("log").equals(rows.cast(lake.rows("log").schema))
+
+
+def test_files_that_arrow_writes_say_their_types_once_and_every_reader_reads_them(lake: Lake) -> None:
+    columns = "a TINYINT, b INT, c FLOAT, d BOOLEAN, e BINARY, f DATE, g TIMESTAMP, h DECIMAL(20, 3), i STRING"
+    nested = "l ARRAY<STRING>, m MAP<STRING, BIGINT>, n STRUCT<x: DATE, y: ARRAY<TIMESTAMP>>"
+    lake.create("types", StructType.fromDDL(f"{columns}, {nested}"))
+    day, instant = date(1969, 12, 31), datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)
+    first: list[Any] = [-128, 2**31 - 1, 0.5, True, b"\x00\xff", day, instant, Decimal("-1.125"), "ü"]
+    values = [[*first, ["a", None], [("k", 1)], {"x": day, "y": [instant, None]}], [None] * 12]
+    names = "abcdefghilmn"
+
+    def piece(made: pa.Schema) -> list[pa.RecordBatch]:
+        rows = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in values], schema=made)
+        return [*rows.to_batches()]
+
+    lake.replace_pieces("types", [piece], where=NO_ROWS, attempt=1, expect=0)
+    [path] = lake.path("types").glob("*/*.parquet")
+    assert b"ARROW:schema" not in (pq.read_metadata(path).metadata or {})  # for Arrow alone
+    read = lake.rows("types")
+    assert read.equals(pa.Table.from_batches(piece(read.schema)))
+    asked = ("g = n.y[0]", "f = n.x", "h", "m['k']", "l")
+    by_spark = lake.read("types").where("a = -128").selectExpr(*asked).first()
+    assert by_spark == (True, True, Decimal("-1.125"), 1, ["a", None])
+    by_duckdb = duckdb.execute(f"SELECT epoch_us(g), f, h, i, l, n.x FROM '{path}' WHERE a = -128").fetchall()
+    assert by_duckdb == [(-1, day, Decimal("-1.125"), "ü", ["a", None], day)]
 
 
 def files(lake: Lake) -> set[str]:
