@@ -29,10 +29,9 @@ kept, and each stage computes the records' times again: that is a scan of the lo
 its rows aside."""
 
 _FOR_FEW_ROWS = {
-    # To compile a query, to split it, and to plan it again while it runs pay off only on many rows. Compiled code is
-    # seldom used again: instants of the batch, such as its watermark, are constants in it.
+    # To compile a query, to split it, and to plan it again while it runs pay off only on many rows. An expression is
+    # compiled as for many: few and many rows get their values from the same code of Spark.
     "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.leafNodeDefaultParallelism": "1",  # else each small file, and half of the rows of here, is a task

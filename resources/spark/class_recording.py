@@ -38,9 +38,8 @@ def _work(spark: SparkSession, folder: Path) -> None:
     read = spark.read.schema("id BIGINT, at TIMESTAMP, k STRING").json(str(folder / "lines"))
     read.repartitionByRange("at").sortWithinPartitions("at").write.format("delta").save(str(folder / "table"))
     table = spark.read.format("delta").load(str(folder / "table"))
-    for compiled, mode in (("true", "FALLBACK"), ("false", "NO_CODEGEN")):  # as of many rows, and of few
+    for compiled in ("true", "false"):
         spark.conf.set("spark.sql.codegen.wholeStage", compiled)
-        spark.conf.set("spark.sql.codegen.factoryMode", mode)
         few = F.broadcast(rows.where("id < 100"))
         grouped = (
             table.join(few, "id", "left_anti").groupBy("k", F.window("at", "1 minute")).agg(F.sum("id").alias("n"))
