@@ -55,7 +55,7 @@ class _Copies:
 
 def audit_payload(workspace: Workspace, readable: Callable[[str], bool]) -> Iterator[Finding]:
     """Compare what tables have of records with the log; `readable` says whether the rows of one can be compared."""
-    copies = [copy for copy in _copies(workspace) if readable(copy.table)]
+    copies = [_there(workspace, copy) for copy in _copies(workspace) if readable(copy.table)]
     has_letters, changed_letters = readable(tables.DEAD_LETTERS), set[int]()
     names = payload_of(workspace).names
     compared_names = _of_one_type(workspace, names)
@@ -83,17 +83,17 @@ def _copies(workspace: Workspace) -> Iterator[_Copies]:
     spec, of_log = workspace.spec, {*payload_of(workspace).names, c.ARRIVAL}
     if spec.outputs.ordered_events:
         for table in (tables.ORDERED_EVENTS, tables.HELD_EVENTS):
-            yield _there(workspace, _Copies(table, c.SEQ, {name: name for name in of_log}))
+            yield _Copies(table, c.SEQ, {name: name for name in of_log})
     for join in spec.joins:
         table, columns = tables.join_table(join.name), spec.join_columns[join.name]
-        yield _there(workspace, _Copies(table, LEFT_SEQ, {name: name for name in columns.left}))
+        yield _Copies(table, LEFT_SEQ, {name: name for name in columns.left})
         if not join.has_table:
-            yield _there(workspace, _Copies(table, RIGHT_SEQ, dict(columns.right)))
+            yield _Copies(table, RIGHT_SEQ, dict(columns.right))
 
 
 def _there(workspace: Workspace, copy: _Copies) -> _Copies:
     """Return copies with the columns alone that their table has; one that was read later may lack in it."""
-    columns = workspace.lake.columns(copy.table) if workspace.lake.exists(copy.table) else ()
+    columns = workspace.lake.columns(copy.table)
     return _Copies(copy.table, copy.seq, {name: shown for name, shown in copy.names.items() if shown in columns})
 
 

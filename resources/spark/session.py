@@ -189,13 +189,13 @@ def with_one_compiler(config: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_little_memory(config: Mapping[str, str]) -> dict[str, str]:
-    """Return settings for a process that runs next to others: Java has one compiler and one collector.
+    """Return settings for a process that runs next to others: garbage is collected by one thread, and soon.
 
     Of its heap it takes what it needs, up to the same as others. The settings of a cluster stay unchanged.
     """
     if not is_local(config.get("spark.master", "")):
         return dict(config)
-    java = _with_one_collector(with_one_compiler(config)[JAVA_OPTIONS])
+    java = _with_one_collector(config[JAVA_OPTIONS])
     return {**config, JAVA_OPTIONS: f"{java} {_LITTLE_HEAP} {_GIVES_BACK}"}
 
 

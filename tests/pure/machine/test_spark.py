@@ -232,10 +232,10 @@ def test_a_command_without_tables_starts_without_delta_and_ends_before_java_woul
         assert choose_spark(far, tables=False) == choose_spark(far)
 
 
-def test_a_process_next_to_others_has_one_compiler_one_collector_and_the_heap_that_it_needs(tmp_path: Path) -> None:
+def test_a_process_next_to_others_has_one_collector_and_the_heap_that_it_needs(tmp_path: Path) -> None:
     choice = choose_spark(settings(tmp_path))
     java = choice.with_little_memory().config["spark.driver.extraJavaOptions"].split()
-    assert {"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:MaxHeapFreeRatio=25"} <= set(java)
+    assert {"-XX:+UseSerialGC", "-XX:MaxHeapFreeRatio=25"} <= set(java)
     assert "-XX:+UseParallelGC" not in java, "Java takes one collector"
     assert [option for option in java if option.startswith("-Xms")][-1] == "-Xms176m", "of several it takes the last"
     heaps = {each.config["spark.driver.memory"] for each in (choice, choice.with_little_memory())}
