@@ -26,7 +26,7 @@ demo-kafka: setup ## play the demo through a broker of Kafka on this machine, an
 # Files stay whole, as their tests share what they look at; the longest come first, so that both processes end together.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-test: setup ## run the short tests, of every layer, in minutes; SAMPLE=9 adds as many of the long ones
+test: setup ## run the short tests, of every layer, in minutes; SAMPLE=7 adds as many of the long ones
 	@$(PYTEST) $(if $(SAMPLE),--sample $(SAMPLE))
 
 test-all: setup ## run all tests, also the long ones, and two hundred kills: two hours
