@@ -72,7 +72,7 @@ def show_days(instance: DagsterInstance, spec: Spec, window: str, days: Iterable
     finally:
         for at in range(0, len(again), _AT_ONCE):
             instance.add_dynamic_partitions(name, again[at : at + _AT_ONCE])
-    return [*(day for day in shown if day not in after), *again]
+    return [*(day for day in shown if day < new[0]), *again]
 
 
 class _DaysInDagster:
