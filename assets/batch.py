@@ -1,7 +1,7 @@
 """The batch at work: its records and what was judged of them, and its writes.
 
 Here: appending and replacing rows of any table as one attempt: each write is one commit of a table, stamped, counted,
-and safe to repeat. Not here: judging (judging.py), which rows a stage writes, how a commit is made safe
+and safe to repeat. Not here: judging (judging/of_batch.py), which rows a stage writes, how a commit is made safe
 (resources/delta/).
 """
 
@@ -14,9 +14,9 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.assets.admissions import events_let_in
-from tidemark.assets.exclusions import records_between
-from tidemark.assets.log_control import REOPEN, recorded
+from tidemark.assets.log.admissions import events_let_in
+from tidemark.assets.log.control import REOPEN, recorded
+from tidemark.assets.log.exclusions import records_between
 from tidemark.assets.planning import segment_of
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.batches.position import Position, plan_end, records_in

@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.assets.alerts import alerts_of, count_alert
+from tidemark.assets.alarms.alerts import alerts_of, count_alert
+from tidemark.assets.alarms.losses.of_batch import BatchLosses
 from tidemark.assets.batch import Batch
-from tidemark.assets.exclusions import excluded
 from tidemark.assets.joins import OF_JOINS, count_join
-from tidemark.assets.losses.of_batch import BatchLosses
+from tidemark.assets.log.exclusions import excluded
 from tidemark.assets.recount.records import recount_of_batch, recounted
 from tidemark.assets.recount.sequences import RELEASE_COLUMNS, are_in_order
 from tidemark.assets.recount.window_checks import (

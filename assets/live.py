@@ -1,7 +1,8 @@
 """The live stages as Dagster assets: one run of them is one micro-batch.
 
 Here: names, dependencies, metadata, settings of a run; each asset calls one stage. Not here: what a stage does
-(ingestion.py, time_adjustment.py, windows.py), the checks (asset_checks.py), what assets share (runs.py).
+(ingestion/raw_events.py, time_adjustment.py, windows.py), the checks (catalog/asset_checks.py), what assets share
+(catalog/runs.py).
 
 A batch is planned by `ordered_events` and committed by `batches`, last. A blocking check that fails stops Dagster
 from running `batches`: the batch stays uncommitted, readers still see the last commit, the next run retries it.
@@ -16,18 +17,11 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
 from tidemark.assets.batch import Batch
-from tidemark.assets.day_partitions import are_told, show_days_first, tell_changes
-from tidemark.assets.day_versions import stage_version
-from tidemark.assets.display import metadata as show
-from tidemark.assets.held_back import forget_last_look, held_back_check, held_back_result
-from tidemark.assets.ingestion import Ingested, ingest
-from tidemark.assets.joins import answer_join
-from tidemark.assets.planning import LogSegment, next_segment
-from tidemark.assets.rebuild.plan import plan_rebuild
-from tidemark.assets.rebuild.report import Telling
-from tidemark.assets.rebuild.switch import rebuild, take_new_names
-from tidemark.assets.recorded_corrections import due
-from tidemark.assets.runs import (
+from tidemark.assets.catalog.days.partitions import are_told, show_days_first, tell_changes
+from tidemark.assets.catalog.days.versions import stage_version
+from tidemark.assets.catalog.display import metadata as show
+from tidemark.assets.catalog.held_back import forget_last_look, held_back_check, held_back_result
+from tidemark.assets.catalog.runs import (
     RETRIES,
     LiveRun,
     key,
@@ -38,11 +32,18 @@ from tidemark.assets.runs import (
     told_to_dagster,
     under_run,
 )
+from tidemark.assets.ingestion.raw_events import Ingested, ingest
+from tidemark.assets.ingestion.ticks import clock_of_tick, why_never
+from tidemark.assets.ingestion.waiting_input import Waiting, held_back_now, must_process_first, waiting_input
+from tidemark.assets.joins import answer_join
+from tidemark.assets.log.recorded_corrections import due
+from tidemark.assets.log.spec_changes import ensure_taken
+from tidemark.assets.planning import LogSegment, next_segment
+from tidemark.assets.rebuild.plan import plan_rebuild
+from tidemark.assets.rebuild.report import Telling
+from tidemark.assets.rebuild.switch import rebuild, take_new_names
 from tidemark.assets.schemas import create_tables
-from tidemark.assets.spec_changes import ensure_taken
-from tidemark.assets.ticks import clock_of_tick, why_never
 from tidemark.assets.time_adjustment import adjust_time, write_dead_letters
-from tidemark.assets.waiting_input import Waiting, held_back_now, must_process_first, waiting_input
 from tidemark.assets.windows import aggregate_windows
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan

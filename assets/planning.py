@@ -16,7 +16,7 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import LakeError
 from tidemark.timeops.rules import Waiter, waiters_to_json
 from tidemark.timeops.spec.window import root_of
-from tidemark.timeops.zones import java_release, zone_problems, zones_of
+from tidemark.timeops.zones import java_release, zones_of
 
 MOST_RECORDS = 25_000_000
 """A longer backlog is cut into batches: each core is sent a number for every block of a batch's records, and of these
@@ -96,16 +96,6 @@ def at_work(workspace: Workspace, plan: Plan) -> Iterator[None]:
         why = str(error) if isinstance(error, Exception) else ""
         workspace.batches.give_up(plan, workspace.clock.now(), why)
         raise
-
-
-def ensure_zones(workspace: Workspace) -> None:
-    """Check that Java has each time zone of the spec, with Python's rules.
-
-    Raises:
-        SpecError: It lacks one, or has other rules for it.
-    """
-    if problems := zone_problems(workspace.spec, lambda: workspace.spark):
-        raise workspace.file.error(problems)
 
 
 def zone_data(workspace: Workspace) -> dict[str, str]:

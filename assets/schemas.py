@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, DateType, LongType, StringType, StructField, StructType, TimestampType
 
-from tidemark.assets.planning import ensure_zones
 from tidemark.resources import tables
 from tidemark.resources.delta.columns import OtherColumnsError
 from tidemark.resources.delta.migration import fit, old_columns
@@ -51,6 +50,7 @@ from tidemark.timeops.windows.membership import OPEN_IN, group_names, with_group
 from tidemark.timeops.windows.results import window_results
 from tidemark.timeops.windows.revisions import LATE_EVENTS, PASSES, changes
 from tidemark.timeops.windows.segment import WindowSegment, as_events, columns_of, with_results
+from tidemark.timeops.zones import zone_problems
 
 _LOG_TYPES = {
     c.SEQ: LongType(),
@@ -273,7 +273,7 @@ def create_tables(workspace: Workspace) -> None:
     Raises:
         SpecError: The schema or an expression of the spec is wrong, or needs columns that differ from the tables'.
     """
-    ensure_zones(workspace)  # also where the tables are there: Java may be another one than in the last run
+    _ensure_zones(workspace)  # also where the tables are there: Java may be another one than in the last run
     if workspace.is_prepared:
         return
     schemas = table_schemas(workspace)
@@ -371,7 +371,7 @@ def table_schemas(workspace: Workspace) -> Mapping[str, StructType]:
 
 
 def _table_schemas(workspace: Workspace) -> dict[str, StructType]:
-    ensure_zones(workspace)
+    _ensure_zones(workspace)
     _ensure_schemas(workspace)
     of_spec = _payload_of_spec(workspace)
     _ensure_expressions(workspace, small_frame(workspace.spark, [], log_schema(of_spec)), open_columns(of_spec))
@@ -492,6 +492,16 @@ def _result_schemas(workspace: Workspace, adjusted: Adjusted) -> dict[str, Struc
             schemas[tables.history_table(window.name)] = changes(results, current, window).schema.add(_BATCH_FIELD)
         schemas[tables.window_table(window.name)] = current.schema.add(_BATCH_FIELD)
     return schemas
+
+
+def _ensure_zones(workspace: Workspace) -> None:
+    """Check that Java has each time zone of the spec, with Python's rules.
+
+    Raises:
+        SpecError: It lacks one, or has other rules for it.
+    """
+    if problems := zone_problems(workspace.spec, lambda: workspace.spark):
+        raise workspace.file.error(problems)
 
 
 def _ensure_schemas(workspace: Workspace) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from tidemark.assets.admissions import letters_let_in, with_instants
 from tidemark.assets.batch import Batch
-from tidemark.assets.log_control import (
+from tidemark.assets.log.admissions import letters_let_in, with_instants
+from tidemark.assets.log.control import (
     DATA_LOSS,
     END_OF_INPUT,
     REOPEN,
@@ -30,9 +30,9 @@ from tidemark.assets.log_control import (
     waits_before,
     write_items,
 )
+from tidemark.assets.log.spec_changes import check_spec
 from tidemark.assets.planning import LogSegment, segment_of
 from tidemark.assets.schemas import payload_of
-from tidemark.assets.spec_changes import check_spec
 from tidemark.assets.state.dedup import write_first_times
 from tidemark.assets.state.releases import with_released, write_released
 from tidemark.assets.state.timelines import watermark_rows, write_timelines

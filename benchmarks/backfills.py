@@ -12,8 +12,8 @@ from rich.console import Console
 
 from benchmarks.logs import land_lines
 from benchmarks.timing import Figure, Report, seconds
-from tidemark.assets.backfill.days import range_of_windows, rebuild_days
-from tidemark.assets.exclusions import records_between
+from tidemark.assets.log.exclusions import records_between
+from tidemark.assets.rebuild.days import range_of_windows, rebuild_days
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings

@@ -20,8 +20,8 @@ from dagster import DagsterInstance
 from sqlalchemy import create_engine, inspect, text
 
 from benchmarks.machine import described
-from tidemark.assets import day_partitions
-from tidemark.assets.day_partitions import Told, show_days, show_days_first
+from tidemark.assets.catalog.days import partitions as day_partitions
+from tidemark.assets.catalog.days.partitions import Told, show_days, show_days_first
 from tidemark.pipelines.execution import backfill_days, chosen_days
 from tidemark.pipelines.rebuilding import chosen_windows
 from tidemark.pipelines.runner import RunOptions, run_pipeline

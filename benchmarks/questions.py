@@ -15,11 +15,11 @@ from benchmarks.cold import TIDEMARK, WINDOW, run_cold, write_spec
 from benchmarks.logs import files_of
 from benchmarks.rebuilds import used_by
 from benchmarks.timing import BUDGET, INTO, LOGS, Figure, Report, within
+from tidemark.assets.judging.replay import replay_all
 from tidemark.assets.questions.advice import advice_of
 from tidemark.assets.questions.record import RecordQuestions
-from tidemark.assets.questions.simulation import Setting, simulation_of
 from tidemark.assets.questions.times import PipelineLog
-from tidemark.assets.replay import replay_all
+from tidemark.assets.questions.what_if.simulation import Setting, simulation_of
 from tidemark.pipelines.command_line import pipeline_of
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec

@@ -237,8 +237,8 @@ def _losses_without_alert(workspace: "Workspace", done: "RunReport") -> Sequence
     """Return what a run has lost lately, if it refused records and no alert says so."""
     if not done.counts.refused:
         return ()
-    from tidemark.assets.alerts import DEAD_LETTER_RATE
-    from tidemark.assets.losses.of_batch import lost_lately
+    from tidemark.assets.alarms.alerts import DEAD_LETTER_RATE
+    from tidemark.assets.alarms.losses.of_batch import lost_lately
 
     is_said = any(DEAD_LETTER_RATE.name in message for message in done.alerts)
     return () if is_said else lost_lately(workspace)
@@ -295,7 +295,7 @@ def _check_expressions(file: "SpecFile") -> None:
 
 def _check_tables(file: "SpecFile", settings: "Settings") -> None:
     """Check that tables can continue with a spec; say what each change means for them."""
-    from tidemark.assets.spec_changes import changes_of_spec, ensure_taken, line_of
+    from tidemark.assets.log.spec_changes import changes_of_spec, ensure_taken, line_of
     from tidemark.resources.workspace import Workspace
 
     workspace = Workspace(file, settings.warehouse)

@@ -1,7 +1,8 @@
 """`tidemark.TidemarkPipelines`: pipelines as a component of a Dagster project.
 
 Here: its attributes in `defs.yaml`, how it translates assets, and what `dg scaffold defs` writes. Not here: the
-definitions that it makes (definitions.py), the assets as they are without a translation (assets/asset_specs.py).
+definitions that it makes (definitions.py), the assets as they are without a translation
+(assets/catalog/asset_specs.py).
 """
 
 import os
@@ -15,7 +16,7 @@ from dagster.components.component_scaffolding import scaffold_component
 from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
 from pydantic import BaseModel, Field
 
-from tidemark.assets.asset_specs import asset_key, asset_specs
+from tidemark.assets.catalog.asset_specs import asset_key, asset_specs
 from tidemark.pipelines.definitions import definitions
 from tidemark.pipelines.examples import ROOMS, lay_out_example
 from tidemark.pipelines.spec_files import read_specs

@@ -1,7 +1,8 @@
 """Decisions on records: a dry run or the run of the job, and its result in plain values and in words.
 
 Here: what `tm.replay`, `tm.rejudge` and the commands of these names share. Not here: the decisions (assets/rebuild/),
-which results they change (assets/differences.py), the jobs (rebuilding.py), the commands (commands/deciding.py).
+which results they change (assets/rebuild/differences.py), the jobs (rebuilding.py), the commands
+(commands/deciding.py).
 """
 
 from abc import ABC, abstractmethod
@@ -13,7 +14,7 @@ from typing import Any
 
 from dagster import DagsterInstance
 
-from tidemark.assets.differences import Changed, Difference, differences
+from tidemark.assets.rebuild.differences import Changed, Difference, differences
 from tidemark.assets.rebuild.plan import RebuildPlan
 from tidemark.pipelines.command_line import pipeline_of
 from tidemark.pipelines.execution import rebuild_pipeline

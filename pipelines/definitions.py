@@ -37,11 +37,11 @@ from dagster import (
 from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import SparkSession
 
-from tidemark.assets.asset_checks import live_checks
-from tidemark.assets.asset_specs import Shown, Translate, asset_specs
-from tidemark.assets.backfill.partitions import window_assets
+from tidemark.assets.catalog.asset_checks import live_checks
+from tidemark.assets.catalog.asset_specs import Shown, Translate, asset_specs
+from tidemark.assets.catalog.runs import SPARK, LiveRun, OpenWorkspace, StageContext, process_of_run
 from tidemark.assets.live import BATCH, NOTHING_ASKED, live_assets
-from tidemark.assets.runs import SPARK, LiveRun, OpenWorkspace, StageContext, process_of_run
+from tidemark.assets.rebuild.day_assets import window_assets
 from tidemark.pipelines.command_line import SPECS
 from tidemark.pipelines.launching import live_schedule, live_sensor
 from tidemark.pipelines.questions import audit_job, question_job

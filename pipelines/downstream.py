@@ -1,7 +1,8 @@
 """Assets of a project downstream of windows: the partitions to compute again after a decision on records.
 
 Here: which they are, and links by which a person launches exactly these as a backfill. Not here: the days of windows
-(assets/differences.py), conditions by which Dagster launches them itself (docs/how-to/see-lineage-and-versions.md).
+(assets/rebuild/differences.py), conditions by which Dagster launches them itself
+(docs/how-to/see-lineage-and-versions.md).
 """
 
 from collections import defaultdict
@@ -10,9 +11,9 @@ from urllib.parse import quote
 
 import dagster as dg
 
-from tidemark.assets.differences import Difference
-from tidemark.assets.display.metadata import Metadata
-from tidemark.assets.runs import key
+from tidemark.assets.catalog.display.metadata import Metadata
+from tidemark.assets.catalog.runs import key
+from tidemark.assets.rebuild.differences import Difference
 from tidemark.resources.tables import window_table
 from tidemark.resources.workspace import SpecFile
 

@@ -25,12 +25,12 @@ from dagster import (
     deserialize_value,
 )
 
-from tidemark.assets.backfill.days import days_of_zone
-from tidemark.assets.day_partitions import days_held, show_days, show_days_first, show_days_held
+from tidemark.assets.catalog.days.partitions import days_held, show_days, show_days_first, show_days_held
+from tidemark.assets.catalog.runs import ATTENDED_TAG, key
+from tidemark.assets.ingestion.waiting_input import HELD_BACK
 from tidemark.assets.live import BATCH
 from tidemark.assets.planning import batch_of
-from tidemark.assets.runs import ATTENDED_TAG, key
-from tidemark.assets.waiting_input import HELD_BACK
+from tidemark.assets.rebuild.days import days_of_zone
 from tidemark.pipelines.definitions import build_definitions, job_name
 from tidemark.pipelines.rebuilding import Asked, RebuildSettings, Rebuilt, chosen_windows, rebuild_jobs
 from tidemark.resources.batches.plans import Plan

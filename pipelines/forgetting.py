@@ -1,8 +1,8 @@
 """Forgetting records: the decision carried out, all that still holds them deleted, and what a person reads of it.
 
 Here: the order of the steps, Dagster's own storage, the result in plain values and in words. Not here: the decision
-and the log (assets/rebuild/forgetting.py), files of the warehouse (assets/rebuild/erasing.py), the command
-(commands/deciding.py).
+and the log (assets/rebuild/decisions/forgetting.py), files of the warehouse (assets/rebuild/decisions/erasing.py),
+the command (commands/deciding.py).
 """
 
 import sqlite3
@@ -16,12 +16,12 @@ from uuid import uuid4
 import dagster as dg
 import numpy as np
 
+from tidemark.assets.catalog.days.partitions import show_days_first, show_days_held, without_run
+from tidemark.assets.catalog.display import metadata as show
+from tidemark.assets.catalog.runs import key
 from tidemark.assets.checks import expectations as checks_of_assets
-from tidemark.assets.day_partitions import show_days_first, show_days_held, without_run
-from tidemark.assets.differences import Difference, differences
-from tidemark.assets.display import metadata as show
-from tidemark.assets.exclusions import Numbers, ranges_of
-from tidemark.assets.rebuild.erasing import (
+from tidemark.assets.log.exclusions import Numbers, ranges_of
+from tidemark.assets.rebuild.decisions.erasing import (
     Follower,
     Left,
     Proof,
@@ -32,8 +32,8 @@ from tidemark.assets.rebuild.erasing import (
     values_to_forget,
     waited_for,
 )
-from tidemark.assets.rebuild.forgetting import all_rows, plan_forgetting, rows_to_forget
-from tidemark.assets.runs import key
+from tidemark.assets.rebuild.decisions.forgetting import all_rows, plan_forgetting, rows_to_forget
+from tidemark.assets.rebuild.differences import Difference, differences
 from tidemark.pipelines.command_line import pipeline_of
 from tidemark.pipelines.deciding import Decided
 from tidemark.pipelines.execution import rebuild_pipeline

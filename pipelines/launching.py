@@ -1,7 +1,7 @@
 """When a pipeline is run by itself: by the clock, or as new input comes; and the end of abandoned runs.
 
 Here: the decision, and runs that Dagster takes for running after a power cut or a kill. Not here: what a run would
-find to do (assets/pending_work.py), whether a process lives (resources/batches/plans.py).
+find to do (assets/ingestion/pending_work.py), whether a process lives (resources/batches/plans.py).
 """
 
 from collections.abc import Sequence
@@ -26,10 +26,10 @@ from dagster import (
     sensor,
 )
 
-from tidemark.assets.day_partitions import show_days_first
-from tidemark.assets.held_back import tell_dagster
-from tidemark.assets.pending_work import PendingWork, input_signature, look, signature
-from tidemark.assets.runs import FAILURE_TAG, LASTING, PROCESS_TAG, own_tag, step_name
+from tidemark.assets.catalog.days.partitions import show_days_first
+from tidemark.assets.catalog.held_back import tell_dagster
+from tidemark.assets.catalog.runs import FAILURE_TAG, LASTING, PROCESS_TAG, own_tag, step_name
+from tidemark.assets.ingestion.pending_work import PendingWork, input_signature, look, signature
 from tidemark.pipelines.watches import alert_look
 from tidemark.resources.batches.plans import LEASE, Plan, is_gone, owner_in
 from tidemark.resources.tables import BATCHES

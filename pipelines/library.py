@@ -17,8 +17,8 @@ from dagster import DagsterInstance
 from tidemark.assets.questions.advice import Advice, advice_of
 from tidemark.assets.questions.asking import MOST, Answer, Question
 from tidemark.assets.questions.asking import explain as answer_to
-from tidemark.assets.questions.simulation import Simulation, simulation_of
-from tidemark.assets.spec_plan import SpecPlan, plan_of
+from tidemark.assets.questions.what_if.simulation import Simulation, simulation_of
+from tidemark.assets.questions.what_if.spec_plan import SpecPlan, plan_of
 from tidemark.assets.state.completeness import reached_by
 from tidemark.pipelines.case_tests.capture import Captured
 from tidemark.pipelines.case_tests.capture import capture as captured

@@ -14,12 +14,12 @@ from typing import Any
 
 import dagster as dg
 
-from tidemark.assets.display import metadata as show
-from tidemark.assets.preview import Stretch
+from tidemark.assets.catalog.display import metadata as show
+from tidemark.assets.catalog.runs import job_of, told_to_dagster
 from tidemark.assets.questions.advice import Advice, advice_of
 from tidemark.assets.questions.asking import MOST, Answer, Question, RecordAnswers, explain
-from tidemark.assets.questions.simulation import Setting, Simulation, simulation_of
-from tidemark.assets.runs import job_of, told_to_dagster
+from tidemark.assets.questions.what_if.preview import Stretch
+from tidemark.assets.questions.what_if.simulation import Setting, Simulation, simulation_of
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
 from tidemark.resources.spark.choice import SparkChoice, open_session

@@ -13,16 +13,16 @@ from typing import Any, ClassVar
 import dagster as dg
 from pydantic import Field
 
-from tidemark.assets.differences import Difference, differences
-from tidemark.assets.display.metadata import Metadata
-from tidemark.assets.exclusions import numbers_in
-from tidemark.assets.rebuild.forgetting import plan_forgetting
+from tidemark.assets.catalog.display.metadata import Metadata
+from tidemark.assets.catalog.runs import RETRIES, job_of, say_who_runs, told_to_dagster, under_run
+from tidemark.assets.log.exclusions import numbers_in
+from tidemark.assets.rebuild.decisions.forgetting import plan_forgetting
+from tidemark.assets.rebuild.decisions.rejudging import plan_rejudging
+from tidemark.assets.rebuild.decisions.replaying import ReplayPlan, plan_replay
+from tidemark.assets.rebuild.differences import Difference, differences
 from tidemark.assets.rebuild.plan import RebuildPlan, plan_rebuild, plan_to_spec
-from tidemark.assets.rebuild.rejudging import plan_rejudging
-from tidemark.assets.rebuild.replaying import ReplayPlan, plan_replay
 from tidemark.assets.rebuild.report import Telling, of_decision
 from tidemark.assets.rebuild.switch import rebuild
-from tidemark.assets.runs import RETRIES, job_of, say_who_runs, told_to_dagster, under_run
 from tidemark.pipelines.downstream import to_compute_again
 from tidemark.pipelines.watches import alert_look, batch_watch
 from tidemark.resources.batches.plans import Commit

@@ -15,7 +15,7 @@ from tidemark.assets.audit.findings import Finding
 from tidemark.assets.audit.repair import REASON, Repair, gone, plan_repair
 from tidemark.assets.audit.rereading import mend_log
 from tidemark.assets.audit.whole import audit
-from tidemark.assets.foreign_changes import commit_mended, decide_on_changes
+from tidemark.assets.upkeep.foreign_changes import commit_mended, decide_on_changes
 from tidemark.pipelines.execution import rebuild_pipeline
 from tidemark.pipelines.rebuilding import RebuildSettings
 from tidemark.resources.settings import Settings

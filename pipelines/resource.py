@@ -1,7 +1,7 @@
 """`tm.TidemarkResource`: an asset of a project reads tables of a pipeline, of its partition and as of one commit.
 
 Here: which rows a partition has, and the commit that all reads of a run share. Not here: reading a table as of a
-commit (resources/batches/committed.py), days of window tables in Dagster (assets/day_partitions.py).
+commit (resources/batches/committed.py), days of window tables in Dagster (assets/catalog/days/partitions.py).
 
 The commit is noted on the run by the first read, as a tag: steps in other processes and steps that are tried again
 find it there, and so does a run that continues where another one failed. Any other run begins with the last commit.
@@ -18,7 +18,7 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.assets.day_partitions import ensure_day
+from tidemark.assets.catalog.days.partitions import ensure_day
 from tidemark.pipelines.command_line import SPECS
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.committed import Published, consistent, read

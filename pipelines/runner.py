@@ -16,14 +16,14 @@ from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from tidemark.assets.pending_work import all_that_is_reported, has_unprocessed
+from tidemark.assets.ingestion.pending_work import all_that_is_reported, has_unprocessed
+from tidemark.assets.ingestion.ticks import clock_of_tick, why_never
+from tidemark.assets.ingestion.unknown_columns import first_met
+from tidemark.assets.ingestion.waiting_input import Waiting, waiting_input
+from tidemark.assets.log.recorded_corrections import corrections_after
+from tidemark.assets.log.spec_changes import ensure_taken
 from tidemark.assets.planning import not_flushed
-from tidemark.assets.recorded_corrections import corrections_after
-from tidemark.assets.spec_changes import ensure_taken
 from tidemark.assets.state.files import copies_after
-from tidemark.assets.ticks import clock_of_tick, why_never
-from tidemark.assets.unknown_columns import first_met
-from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.pipelines.instance import InstanceAtNeed
 from tidemark.pipelines.watches import alert_look, batch_watch
 from tidemark.resources.batches.plans import BatchInput, Counts
@@ -171,8 +171,8 @@ def _report_look(instance: InstanceAtNeed, workspace: Workspace, waiting: Waitin
     look, now = all_that_is_reported(workspace, waiting.held_back), workspace.clock.now()
     if instance.knows(look, now):
         return
-    from tidemark.assets.day_partitions import show_days_first
-    from tidemark.assets.held_back import tell_dagster
+    from tidemark.assets.catalog.days.partitions import show_days_first
+    from tidemark.assets.catalog.held_back import tell_dagster
 
     opened = instance()
     tell_dagster(opened, workspace.file, waiting.held_back)
@@ -291,7 +291,7 @@ def _start_spark(choice: "SparkChoice", instance: InstanceAtNeed, tell: Callable
 
 
 def _open(instance: InstanceAtNeed) -> None:
-    for name in ("tidemark.pipelines.execution", "tidemark.assets.display.pictures"):
+    for name in ("tidemark.pipelines.execution", "tidemark.assets.catalog.display.pictures"):
         import_module(name)
     from tidemark.resources.quality.checks import import_ahead
 

@@ -11,16 +11,16 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from tidemark.assets.alerts import DEAD_LETTER_RATE
-from tidemark.assets.conditions import look_at
-from tidemark.assets.exclusions import excluded
-from tidemark.assets.losses.of_batch import lost_lately
-from tidemark.assets.rebuild.erasing import unfinished
-from tidemark.assets.rebuild.forgetting import blanked
+from tidemark.assets.alarms.alerts import DEAD_LETTER_RATE
+from tidemark.assets.alarms.conditions import look_at
+from tidemark.assets.alarms.losses.of_batch import lost_lately
+from tidemark.assets.ingestion.waiting_input import Waiting
+from tidemark.assets.log.exclusions import excluded
+from tidemark.assets.log.recorded_corrections import corrections_after
+from tidemark.assets.log.retention import first_days
+from tidemark.assets.rebuild.decisions.erasing import unfinished
+from tidemark.assets.rebuild.decisions.forgetting import blanked
 from tidemark.assets.rebuild.shadow import begun
-from tidemark.assets.recorded_corrections import corrections_after
-from tidemark.assets.retention import first_days
-from tidemark.assets.waiting_input import Waiting
 from tidemark.pipelines.command_line import SPECS
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.pipelines.terminal import by_hand, changed_by_hand

@@ -1,7 +1,7 @@
 """Upkeep of a pipeline, between its runs: few files, none that is obsolete, no old rows, checks or runs.
 
 Here: which tables, by what they are read, what has to stay, which of Dagster's runs still describe the present, and
-the job. Not here: a table (resources/delta/files.py), old rows (assets/removal.py), the command's words
+the job. Not here: a table (resources/delta/files.py), old rows (assets/upkeep/removal.py), the command's words
 (commands/operating.py).
 """
 
@@ -19,11 +19,11 @@ from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable
 from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 from pydantic import Field
 
-from tidemark.assets.day_partitions import show_days_first, show_days_held
-from tidemark.assets.rebuild.erasing import unfinished
+from tidemark.assets.catalog.days.partitions import show_days_first, show_days_held
+from tidemark.assets.catalog.runs import job_of, key
+from tidemark.assets.rebuild.decisions.erasing import unfinished
 from tidemark.assets.rebuild.shadow import discard_left_over
-from tidemark.assets.removal import Removal, old_rows, remove_old
-from tidemark.assets.runs import job_of, key
+from tidemark.assets.upkeep.removal import Removal, old_rows, remove_old
 from tidemark.resources import tables
 from tidemark.resources.delta.undoing import same_rows
 from tidemark.resources.delta.upkeep import Size, compact, keep_readable, mend_bounds, size_of, trim_log, vacuum

@@ -46,7 +46,7 @@ _IMPORTS = (
     "dagster._core.execution.api",
     "great_expectations",
     "pyspark.sql.connect.session",
-    "tidemark.assets.display.pictures",
+    "tidemark.assets.catalog.display.pictures",
     "tidemark.pipelines.cli",
     "tidemark.pipelines.definitions",
     "tidemark.pipelines.execution",

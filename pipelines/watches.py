@@ -1,8 +1,8 @@
 """Looks at a pipeline as its batches begin and end: events for OpenLineage, and messages about alerts.
 
 Here: who asks for them, and when; it fails no batch, whatever becomes of it. Not here: what the events say
-(assets/run_events.py), how they leave (resources/openlineage.py), which messages are due (assets/alert_messages.py),
-how they are delivered (resources/notifying.py).
+(assets/catalog/run_events.py), how they leave (resources/openlineage.py), which messages are due
+(assets/alarms/messages.py), how they are delivered (resources/notifying.py).
 """
 
 import logging
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidemark.assets.batch_tables import BatchTables, tables_of
+from tidemark.assets.catalog.batch_tables import BatchTables, tables_of
 from tidemark.resources import openlineage
 from tidemark.resources.batches.plans import BatchEvent
 from tidemark.resources.notifying import deliver
@@ -58,7 +58,7 @@ def lineage_watch(job: Callable[[], str | None]) -> Watch | None:
 
 
 def _event(tables: BatchTables, happened: BatchEvent, job: str | None) -> "RunEvent":
-    from tidemark.assets.run_events import event_of  # noqa: PLC0415 - it imports OpenLineage, which takes a moment
+    from tidemark.assets.catalog.run_events import event_of  # noqa: PLC0415 - it imports OpenLineage, which takes a moment
 
     return event_of(tables, happened, job)
 
@@ -67,7 +67,7 @@ def alert_look(workspace: Workspace) -> None:
     """Look at a pipeline, and send the messages that are due."""
     if not workspace.spec.alerts.notify:
         return
-    from tidemark.assets.alert_messages import notify, say_once  # noqa: PLC0415 - few pipelines send messages
+    from tidemark.assets.alarms.messages import notify, say_once  # noqa: PLC0415 - few pipelines send messages
 
     try:
         say_once(workspace, notify(workspace, deliver))

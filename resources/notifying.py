@@ -1,7 +1,8 @@
 """Delivery of messages to people: chat, mail, pagers and webhooks, by Apprise, which knows the URLs of all of them.
 
-Here: one message to one URL, and why it was not taken. Not here: which messages there are (assets/alert_messages.py),
-which variables hold the URLs (the spec). A URL holds secrets: no text here repeats one, nor what Apprise logs.
+Here: one message to one URL, and why it was not taken. Not here: which messages there are
+(assets/alarms/messages.py), which variables hold the URLs (the spec). A URL holds secrets: no text here repeats one,
+nor what Apprise logs.
 """
 
 import logging

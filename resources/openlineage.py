@@ -1,8 +1,8 @@
 """OpenLineage: where events about batches go. They leave from a thread of their own, so that no batch waits for it.
 
 Here: whether events are sent at all, and sending them with the client of OpenLineage, whose transport is configured
-by its own environment variables and files. Not here: what the events say (assets/run_events.py), which variables say
-so (settings.py).
+by its own environment variables and files. Not here: what the events say (assets/catalog/run_events.py), which
+variables say so (settings.py).
 
 A receiver that is down, slow or broken leaves one sentence in the log. The events that it has not taken are lost:
 lineage is a copy of what `batches` says.

@@ -10,10 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tidemark.assets.asset_specs import asset_key
+    from tidemark.assets.catalog.asset_specs import asset_key
     from tidemark.assets.questions.advice import Advice
-    from tidemark.assets.questions.simulation import Simulation
-    from tidemark.assets.spec_plan import SpecPlan
+    from tidemark.assets.questions.what_if.simulation import Simulation
+    from tidemark.assets.questions.what_if.spec_plan import SpecPlan
     from tidemark.pipelines.case_tests.suite import CasesReport
     from tidemark.pipelines.component import TidemarkPipelines
     from tidemark.pipelines.deciding import Rejudged, Replayed
@@ -99,13 +99,13 @@ __all__ = [
 ]
 
 _MODULES = {
-    "tidemark.assets.asset_specs": ["asset_key"],
+    "tidemark.assets.catalog.asset_specs": ["asset_key"],
     "tidemark.pipelines.component": ["TidemarkPipelines"],
     "tidemark.pipelines.deciding": ["Rejudged", "Replayed"],
     "tidemark.pipelines.definitions": ["definitions"],
     "tidemark.assets.questions.advice": ["Advice"],
-    "tidemark.assets.questions.simulation": ["Simulation"],
-    "tidemark.assets.spec_plan": ["SpecPlan"],
+    "tidemark.assets.questions.what_if.simulation": ["Simulation"],
+    "tidemark.assets.questions.what_if.spec_plan": ["SpecPlan"],
     "tidemark.pipelines.case_tests.suite": ["CasesReport"],
     "tidemark.pipelines.execution": ["BackfillReport"],
     "tidemark.pipelines.library": [

@@ -2,7 +2,7 @@
 
 Here: values, made from rows of `dead_letters` and the log. Duplicates are left out: the spec asks for their removal.
 An event in a gap, or filtered, is not a loss either, nor is one that missed some of its windows and reached others.
-Not here: reading tables and the sentences (assets/losses), the limits (timeops/spec/automation.py).
+Not here: reading tables and the sentences (assets/alarms/losses/), the limits (timeops/spec/automation.py).
 """
 
 from collections import Counter, defaultdict

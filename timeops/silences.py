@@ -1,6 +1,6 @@
 """Silences of a log: which devices, or sources, have sent nothing for longer than they ever did, by its clock.
 
-Here: the rule, on values. Not here: where it is stored who came when, and the sentence (assets/silences.py).
+Here: the rule, on values. Not here: where it is stored who came when, and the sentence (assets/alarms/silences.py).
 """
 
 from dataclasses import dataclass

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from tidemark.assets.audit.findings import Finding, wrong_rows
-from tidemark.assets.removal import name_of_letters
-from tidemark.assets.retention import Gone, gone_of
+from tidemark.assets.log.retention import Gone, gone_of
+from tidemark.assets.upkeep.removal import name_of_letters
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import REFUSED, REPLAYED, Commit, Counts, IngestInput
 from tidemark.resources.batches.position import KEPT_UNTIL, Position

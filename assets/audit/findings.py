@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tidemark.assets.exclusions import ranges_of
+from tidemark.assets.log.exclusions import ranges_of
 from tidemark.resources import tables
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.spec import WindowSpec

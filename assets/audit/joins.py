@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from tidemark.assets.audit.bookmark import Bookmarks
 from tidemark.assets.audit.findings import Finding, wrong_rows
 from tidemark.assets.audit.stretches import EVENTS, by_hour, stretches, whole_from
-from tidemark.assets.log_control import last_reopened_flush
+from tidemark.assets.log.control import last_reopened_flush
 from tidemark.assets.recount.joins import NOBODY, ROW, US, Stretch, recomputed_rows, written_rows
 from tidemark.assets.recount.table_joins import wrong_answers
 from tidemark.resources import tables

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from tidemark.assets.audit.findings import Finding, some, wrong_rows
+from tidemark.assets.log.retention import log_begins_at
 from tidemark.assets.recount.sequences import RELEASE_COLUMNS, Faults, Numbers, Releases, Sequences
-from tidemark.assets.retention import log_begins_at
 from tidemark.assets.schemas import RELEASED
 from tidemark.assets.state.checkpoints import checkpoints_of, has_state, state_at
 from tidemark.resources import tables

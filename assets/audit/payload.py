@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField
 
 from tidemark.assets.audit.findings import Finding, some, wrong_rows
-from tidemark.assets.exclusions import Numbers, records_between, some_records
-from tidemark.assets.retention import log_begins_at
+from tidemark.assets.log.exclusions import Numbers, records_between, some_records
+from tidemark.assets.log.retention import log_begins_at
+from tidemark.assets.log.spec_changes import recorded_specs
 from tidemark.assets.schemas import payload_of, values_hash
-from tidemark.assets.spec_changes import recorded_specs
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import Filters

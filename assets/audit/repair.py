@@ -1,7 +1,7 @@
 """The repair that follows from an audit: what is taken back, read again and computed again, and what stays.
 
 Here: the plan, which only reads. Not here: carrying it out (pipelines/repairing.py), each of its parts
-(../foreign_changes.py, rereading.py, ../rebuild/).
+(../upkeep/foreign_changes.py, rereading.py, ../rebuild/).
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,7 @@
 """Lost records of the log, read again from the input files that are still as they were read.
 
 Here: which ingestion read them from which files, the proof that the same records come again, and their new files. Not
-here: reading and numbering records (../ingestion.py), which files of the log are lost (files.py).
+here: reading and numbering records (../ingestion/raw_events.py), which files of the log are lost (files.py).
 
 Records are put in order again with all others of their ingestion, so they get the numbers that they had. What is left
 of the ingestion in the log has to come again with the same numbers, and the clock has to end where it ended; else
@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from tidemark.assets.audit.findings import Finding, some
 from tidemark.assets.audit.log import clocks_before
-from tidemark.assets.ingestion import read_again
-from tidemark.assets.log_order import NumberedLog
+from tidemark.assets.ingestion.order import NumberedLog
+from tidemark.assets.ingestion.raw_events import read_again
 from tidemark.assets.state.files import states_of
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import LOG_CLOCK, Commit, IngestInput

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from tidemark.assets.retention import gone_of
+from tidemark.assets.log.retention import gone_of
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.workspace import Workspace

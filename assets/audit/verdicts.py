@@ -19,15 +19,15 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.assets.admissions import admitted
 from tidemark.assets.audit.bookmark import Bookmarks
 from tidemark.assets.audit.findings import Finding, some, wrong_rows
-from tidemark.assets.exclusions import records_between
-from tidemark.assets.log_control import waits_up_to
+from tidemark.assets.log.admissions import admitted
+from tidemark.assets.log.control import waits_up_to
+from tidemark.assets.log.exclusions import records_between
+from tidemark.assets.log.retention import before_seq_of, log_begins_at
+from tidemark.assets.log.spec_changes import spec_of_batch
 from tidemark.assets.planning import segment_of
 from tidemark.assets.recount.records import rules_at
-from tidemark.assets.retention import before_seq_of, log_begins_at
-from tidemark.assets.spec_changes import spec_of_batch
 from tidemark.assets.state.checkpoints import START, Checkpoint, checkpoints_of, has_state, state_at
 from tidemark.assets.state.dedup import known_first_times, spans_of
 from tidemark.resources import tables

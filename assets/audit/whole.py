@@ -18,8 +18,8 @@ from tidemark.assets.audit.log import audit_log, audit_releases
 from tidemark.assets.audit.payload import audit_payload
 from tidemark.assets.audit.verdicts import audit_verdicts
 from tidemark.assets.audit.windows import audit_windows
+from tidemark.assets.log.spec_changes import changes_of_spec, spec_before
 from tidemark.assets.rebuild.plan import plan_to_spec
-from tidemark.assets.spec_changes import changes_of_spec, spec_before
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit, RebuildInput
 from tidemark.resources.memory import release_memory

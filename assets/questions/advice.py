@@ -1,7 +1,7 @@
 """Which out-of-orderness a pipeline should have: how late its events really are, and what every tolerance would lose.
 
 Here: one pass over the whole log, judged by the spec as it is. Not here: the numbers (timeops/advice.py), why records
-are lost, in words (losses/sentences.py), what is printed (advice_text.py).
+are lost, in words (../alarms/losses/sentences.py), what is printed (advice_text.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.assets.losses.causes import Around, Cause, around_of, cause_of
-from tidemark.assets.losses.log_tables import LogTables
-from tidemark.assets.losses.sentences import advice, in_two_lines
+from tidemark.assets.alarms.losses.causes import Around, Cause, around_of, cause_of
+from tidemark.assets.alarms.losses.log_tables import LogTables
+from tidemark.assets.alarms.losses.sentences import advice, in_two_lines
 from tidemark.assets.questions.advice_text import LOST, text_of
 from tidemark.assets.questions.times import known_log
 from tidemark.assets.questions.words import percent
@@ -150,7 +150,7 @@ class Advice:
 
     def picture(self) -> "Figure | None":
         """Draw what each tolerance loses, with today's; None where none loses any."""
-        from tidemark.assets.display.pictures import draw_tolerances  # noqa: PLC0415 - matplotlib takes a second
+        from tidemark.assets.catalog.display.pictures import draw_tolerances  # noqa: PLC0415 - matplotlib takes a second
 
         shares = {row.tolerance_us / 1e6: row.share for row in self.tolerances}
         label = "today" if len(self.today_us) == 1 else "today, {}"

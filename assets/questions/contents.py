@@ -16,10 +16,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.assets.admissions import admitted, events_let_in
-from tidemark.assets.exclusions import records_between
+from tidemark.assets.log.admissions import admitted, events_let_in
+from tidemark.assets.log.exclusions import records_between
+from tidemark.assets.log.retention import before_seq_of, log_begins_at
 from tidemark.assets.questions.times import PipelineLog
-from tidemark.assets.retention import before_seq_of, log_begins_at
 from tidemark.assets.schemas import as_declared, payload_of
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import pieces

@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from tidemark.assets.admissions import admitted
-from tidemark.assets.exclusions import Excluded, numbers_in, pairs_in, records_of
-from tidemark.assets.log_control import ADMIT, CORRECTION, EXCLUDE, FORGET, INCLUDE, recorded
+from tidemark.assets.log.admissions import admitted
+from tidemark.assets.log.control import ADMIT, CORRECTION, EXCLUDE, FORGET, INCLUDE, recorded
+from tidemark.assets.log.exclusions import Excluded, numbers_in, pairs_in, records_of
+from tidemark.assets.log.retention import before_seq_of, log_begins_at
 from tidemark.assets.questions.contents import Contents, group_of
 from tidemark.assets.questions.record_joins import JoinsOfRecord, RecordJoin
 from tidemark.assets.questions.record_story import story_of
 from tidemark.assets.questions.record_windows import RecordWindow, WindowsOfRecord
 from tidemark.assets.questions.times import PipelineLog
 from tidemark.assets.questions.words import instant_text
-from tidemark.assets.retention import before_seq_of, log_begins_at
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import python_rows
 from tidemark.timeops import columns as c

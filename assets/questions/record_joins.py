@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tidemark.assets.log.retention import gone_of
 from tidemark.assets.questions.times import PipelineLog
-from tidemark.assets.retention import gone_of
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import python_rows
 from tidemark.timeops.spec import JoinSpec

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from tidemark.assets.log.retention import records_gone_until
 from tidemark.assets.questions.contents import Contents, instants_of, sessions_of
 from tidemark.assets.questions.words import instant_text
-from tidemark.assets.retention import records_gone_until
 from tidemark.timeops.grid import spans_at
 from tidemark.timeops.instants import NONE
 from tidemark.timeops.log_times import Item

@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.assets.admissions import events_let_in
-from tidemark.assets.exclusions import PRESENT_CLOCK, Excluded, clocks_of, excluded, records_between
-from tidemark.assets.log_control import END_OF_INPUT, TICK, WAIT, follows_waits, recorded, waiters_of, waits_up_to
-from tidemark.assets.retention import log_begins_at
+from tidemark.assets.log.admissions import events_let_in
+from tidemark.assets.log.control import END_OF_INPUT, TICK, WAIT, follows_waits, recorded, waiters_of, waits_up_to
+from tidemark.assets.log.exclusions import PRESENT_CLOCK, Excluded, clocks_of, excluded, records_between
+from tidemark.assets.log.retention import log_begins_at
+from tidemark.assets.log.spec_changes import judged_otherwise, spec_of_batch
 from tidemark.assets.schemas import as_declared, payload_of
-from tidemark.assets.spec_changes import judged_otherwise, spec_of_batch
 from tidemark.assets.state.checkpoints import START, Checkpoint, checkpoints_of, state_at
 from tidemark.assets.state.timelines import log_place
 from tidemark.resources import tables

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from tidemark.assets.log.retention import before_seq_of, records_gone_until, results_gone_until
 from tidemark.assets.questions.contents import Contents, Events, Group, as_text, found_sessions
 from tidemark.assets.questions.times import PipelineLog
 from tidemark.assets.questions.window_story import story_of
 from tidemark.assets.questions.words import instant_text
-from tidemark.assets.retention import before_seq_of, records_gone_until, results_gone_until
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import python_rows
 from tidemark.resources.delta.versions import Filters

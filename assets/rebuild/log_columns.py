@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from tidemark.assets.batch import BatchWriter
-from tidemark.assets.exclusions import excluded, without
+from tidemark.assets.log.exclusions import excluded, without
 from tidemark.assets.planning import at_work
 from tidemark.assets.schemas import as_declared, log_schema, payload_of, value_as
 from tidemark.resources import tables

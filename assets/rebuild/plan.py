@@ -1,8 +1,8 @@
 """The plan of a rebuild: what it computes again and why, before anything is done.
 
 `tidemark plan` shows the plan that the spec asks for, and every rebuild carries out such a value: for a person, for a
-decision on records (rejudging.py), for a correction upstream. Not here: carrying it out (switch.py), what a change of
-the spec means (timeops/spec/changes.py).
+decision on records (decisions/rejudging.py), for a correction upstream. Not here: carrying it out (switch.py), what a
+change of the spec means (timeops/spec/changes.py).
 """
 
 import json
@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidemark.assets.log_control import SPEC, recorded
-from tidemark.assets.retention import ensure_whole_log
-from tidemark.assets.spec_changes import (
+from tidemark.assets.log.control import SPEC, recorded
+from tidemark.assets.log.retention import ensure_whole_log
+from tidemark.assets.log.spec_changes import (
     ensure_one_file,
     ensure_rebuildable,
     recorded_specs,
 )
-from tidemark.assets.work import Work, work_of_rebuild
+from tidemark.assets.rebuild.work import Work, work_of_rebuild
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import RebuildInput
 from tidemark.resources.workspace import Workspace

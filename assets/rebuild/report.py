@@ -1,7 +1,7 @@
 """The report of a rebuild to Dagster: the tables and the days that it wrote, the checks of them, and what differs.
 
-Not here: a live run and a backfill (../live.py, ../backfill/partitions.py), the results of checks as Dagster shows
-them (../display/evaluations.py).
+Not here: a live run and a backfill (../live.py, day_assets.py), the results of checks as Dagster shows them
+(../catalog/display/evaluations.py).
 """
 
 from collections import Counter
@@ -11,22 +11,22 @@ from dataclasses import dataclass
 import dagster as dg
 import pyarrow.compute as pc
 
-from tidemark.assets.alerts import check_alert
+from tidemark.assets.alarms.alerts import check_alert
+from tidemark.assets.alarms.losses.of_batch import BatchLosses
 from tidemark.assets.batch import BatchWriter
+from tidemark.assets.catalog.days.checks import view_of
+from tidemark.assets.catalog.days.partitions import note_told, show_days_held, tell_days, untold_days
+from tidemark.assets.catalog.days.versions import data_version, stage_version, stale_days
+from tidemark.assets.catalog.display import metadata as show
+from tidemark.assets.catalog.display.evaluations import evaluation_of, note_failures
+from tidemark.assets.catalog.runs import Report, key
 from tidemark.assets.checks import checks_of, expectations
-from tidemark.assets.day_checks import view_of
-from tidemark.assets.day_partitions import note_told, show_days_held, tell_days, untold_days
-from tidemark.assets.day_versions import data_version, stage_version, stale_days
-from tidemark.assets.differences import Difference, differences_since
-from tidemark.assets.display import metadata as show
-from tidemark.assets.display.evaluations import evaluation_of, note_failures
-from tidemark.assets.losses.of_batch import BatchLosses
-from tidemark.assets.rebuild.forgetting import forgets
+from tidemark.assets.log.recorded_corrections import due
+from tidemark.assets.rebuild.decisions.forgetting import forgets
+from tidemark.assets.rebuild.decisions.replaying import decides_on_letters
+from tidemark.assets.rebuild.differences import Difference, differences_since
 from tidemark.assets.rebuild.plan import RebuildPlan
-from tidemark.assets.rebuild.replaying import decides_on_letters
 from tidemark.assets.rebuild.shadow import Shadow
-from tidemark.assets.recorded_corrections import due
-from tidemark.assets.runs import Report, key
 from tidemark.assets.windows import rows_by_day
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit

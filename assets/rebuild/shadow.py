@@ -1,7 +1,7 @@
 """The pipeline next to a pipeline that judges its log again: tables of its own, and a log of batches of its own.
 
 Here: beginning or continuing it, and the batches in which it judges the log. Not here: where the log is cut
-(../replay.py), the switch (switch.py), the control items themselves (../log_control.py).
+(../judging/replay.py), the switch (switch.py), the control items themselves (../log/control.py).
 
 It is a pipeline like any other, except that it reads another pipeline's log: the stages of live runs write its
 tables, and the checks look at them. So a rebuild has the results of a new pipeline, and a stopped one continues from
@@ -19,10 +19,12 @@ from typing import Any, TypeVar
 
 from tidemark.assets.batch import Batch
 from tidemark.assets.checks import check_rows, checks_of
-from tidemark.assets.exclusions import CHANGES_LOG, items_of, log_clocks
 from tidemark.assets.joins import answer_join
-from tidemark.assets.judging import judge
-from tidemark.assets.log_control import SPEC, recorded
+from tidemark.assets.judging.of_batch import judge
+from tidemark.assets.judging.replay import REPLAYED_KINDS, Piece, pieces_left
+from tidemark.assets.log.control import SPEC, recorded
+from tidemark.assets.log.exclusions import CHANGES_LOG, items_of, log_clocks
+from tidemark.assets.log.retention import ensure_whole_log
 from tidemark.assets.planning import at_work, begin, input_of
 from tidemark.assets.rebuild.log_columns import (
     ensure_all_fit,
@@ -32,8 +34,6 @@ from tidemark.assets.rebuild.log_columns import (
     with_types_of_log,
 )
 from tidemark.assets.rebuild.plan import RebuildPlan, ensure_can_begin, windows_in
-from tidemark.assets.replay import REPLAYED_KINDS, Piece, pieces_left
-from tidemark.assets.retention import ensure_whole_log
 from tidemark.assets.schemas import create_tables, ensure_fits, log_schema, payload_of
 from tidemark.assets.time_adjustment import adjust_time, write_dead_letters
 from tidemark.assets.windows import aggregate_windows

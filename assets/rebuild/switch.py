@@ -25,9 +25,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tidemark.assets.batch import BatchWriter
-from tidemark.assets.differences import Difference
-from tidemark.assets.exclusions import CHANGES_LOG, items_of, log_clocks
-from tidemark.assets.log_control import (
+from tidemark.assets.log.control import (
     ADMIT,
     REBUILD,
     REFUSE,
@@ -37,11 +35,11 @@ from tidemark.assets.log_control import (
     rewrite_items,
     write_items,
 )
+from tidemark.assets.log.exclusions import CHANGES_LOG, items_of, log_clocks
+from tidemark.assets.log.spec_changes import renamed
 from tidemark.assets.planning import at_work, begin
-from tidemark.assets.rebuild.forgetting import all_rows, blank_rows, forgets, without_values
-from tidemark.assets.rebuild.log_columns import cast_log, ensure_all_fit
-from tidemark.assets.rebuild.plan import RebuildPlan, own_tables
-from tidemark.assets.rebuild.replaying import (
+from tidemark.assets.rebuild.decisions.forgetting import all_rows, blank_rows, forgets, without_values
+from tidemark.assets.rebuild.decisions.replaying import (
     Revised,
     dated,
     decides_on_letters,
@@ -49,6 +47,9 @@ from tidemark.assets.rebuild.replaying import (
     revised_rows,
     write_events,
 )
+from tidemark.assets.rebuild.differences import Difference
+from tidemark.assets.rebuild.log_columns import cast_log, ensure_all_fit
+from tidemark.assets.rebuild.plan import RebuildPlan, own_tables
 from tidemark.assets.rebuild.report import Telling, before_switch, tell_rebuilt
 from tidemark.assets.rebuild.shadow import Shadow, begin_without_records, when_free
 from tidemark.assets.rebuild.windows import (
@@ -59,7 +60,6 @@ from tidemark.assets.rebuild.windows import (
     write_shared,
 )
 from tidemark.assets.schemas import end_tables, fit_tables, payload_of
-from tidemark.assets.spec_changes import renamed
 from tidemark.assets.state.windows import has_marks, live_events
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import REMOVED, Commit, Plan, RebuildInput

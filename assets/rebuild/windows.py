@@ -16,10 +16,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.batch import BatchWriter
+from tidemark.assets.log.spec_changes import renamed
 from tidemark.assets.rebuild.plan import own_tables
 from tidemark.assets.rebuild.shadow import Shadow
 from tidemark.assets.schemas import payload_of
-from tidemark.assets.spec_changes import renamed
 from tidemark.assets.state.windows import has_marks, live_events
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import REFUSED, REMOVED, REPLAYED, Counts, Plan

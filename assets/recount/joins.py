@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from tidemark.assets.admissions import admitted
-from tidemark.assets.exclusions import records_between
+from tidemark.assets.log.admissions import admitted
+from tidemark.assets.log.exclusions import records_between
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import Filters

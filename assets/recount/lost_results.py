@@ -4,8 +4,8 @@ Here: windows whose starts and ends do not follow from the spec alone, such as s
 and windows on a plain grid, whose lost results are found by their place on it (windows.py).
 """
 
+from tidemark.assets.log.retention import gone_of
 from tidemark.assets.recount.windows import END, START, Part, closes_by_arithmetic, flushed_up_to, grouped_events
-from tidemark.assets.retention import gone_of
 from tidemark.assets.state.windows import needed_rows
 from tidemark.resources import tables
 from tidemark.resources.delta.versions import Filters

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.batch import Batch
-from tidemark.assets.log_control import waits_of
+from tidemark.assets.log.control import waits_of
 from tidemark.assets.state.dedup import known_first_times
 from tidemark.assets.state.timelines import first_clock_asked_for
 from tidemark.resources import tables

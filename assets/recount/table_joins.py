@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField
 
-from tidemark.assets.log_control import TABLE, recorded, table_of
+from tidemark.assets.log.control import TABLE, recorded, table_of
 from tidemark.assets.recount.joins import (
     NOBODY,
     ROW,

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, GroupedData
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tidemark.assets.log_control import last_reopened_flush
+from tidemark.assets.log.control import last_reopened_flush
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import Filters

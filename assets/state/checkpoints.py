@@ -1,7 +1,7 @@
 """Checkpoints: the places of the log between two batches, and what the batch before one left there.
 
 Here: what was stored: position, timelines, first times, waits. Not here: which checkpoints matter
-(../backfill/days.py).
+(../rebuild/days.py).
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from tidemark.assets.log_control import waits_up_to
+from tidemark.assets.log.control import waits_up_to
 from tidemark.assets.state.dedup import known_first_times, spans_of
 from tidemark.assets.state.timelines import timelines_at
 from tidemark.resources import tables

@@ -1,7 +1,7 @@
 """The place that a window has come to: up to which day no live batch changes its results any more.
 
 Here: the stored state as of the last commit, compared with the windows of a day. Not here: when windows close
-(timeops/grid.py), what is reported to Dagster (../day_checks.py).
+(timeops/grid.py), what is reported to Dagster (../catalog/days/checks.py).
 
 With `over`, a timeline that is new may begin with old events: a day that all timelines have passed is complete for
 all known ones.
@@ -13,7 +13,7 @@ from datetime import date, timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.assets.log_control import waits_up_to
+from tidemark.assets.log.control import waits_up_to
 from tidemark.assets.state.timelines import timelines_at
 from tidemark.assets.state.windows import has_marks, live_rows
 from tidemark.resources import tables

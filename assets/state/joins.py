@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from tidemark.assets.batch import Batch
-from tidemark.assets.exclusions import stored_columns
+from tidemark.assets.log.exclusions import stored_columns
 from tidemark.assets.schemas import has_partner_column, joining_events, open_columns, payload_of
 from tidemark.assets.state.windows import ByName, needed_rows, write_by_time
 from tidemark.resources import tables

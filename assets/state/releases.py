@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tidemark.assets.batch import Batch
-from tidemark.assets.exclusions import stored_columns
+from tidemark.assets.log.exclusions import stored_columns
 from tidemark.assets.schemas import RELEASED, held_columns, payload_of
 from tidemark.resources import tables
 from tidemark.resources.batches.position import Position

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.assets.batch import Batch
-from tidemark.assets.log_control import waits_before
+from tidemark.assets.log.control import waits_before
+from tidemark.assets.log.spec_changes import check_spec, spec_before
 from tidemark.assets.schemas import RELEASED, TIMELINE_SCHEMA
-from tidemark.assets.spec_changes import check_spec, spec_before
 from tidemark.resources import tables
 from tidemark.resources.batches.position import Position
 from tidemark.resources.delta.versions import ALL_ROWS, NO_ROWS

@@ -19,10 +19,10 @@ from typing import Any
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tidemark.assets.exclusions import records_between
-from tidemark.assets.log_control import END_OF_INPUT, TICK, recorded
+from tidemark.assets.log.control import END_OF_INPUT, TICK, recorded
+from tidemark.assets.log.exclusions import records_between
+from tidemark.assets.log.retention import before_seq_of, log_begins_at
 from tidemark.assets.questions.asking import ensure_committed
-from tidemark.assets.retention import before_seq_of, log_begins_at
 from tidemark.assets.schemas import as_declared, payload_of
 from tidemark.pipelines.case_tests.differences import Outcome
 from tidemark.pipelines.case_tests.suite import outcome_of

@@ -71,7 +71,7 @@ def advise(
 
 
 def _write_picture(found: "Advice", picture: Path) -> None:
-    from tidemark.assets.display.pictures import png, svg
+    from tidemark.assets.catalog.display.pictures import png, svg
     from tidemark.resources.places.checks import ensure_folder
 
     figure = found.picture()
@@ -124,7 +124,7 @@ def simulate(
 
     Exit status: 0 done; 2 bad spec, setting or usage; 1 a failure, or nothing was processed.
     """
-    from tidemark.assets.questions.simulation import simulation_of
+    from tidemark.assets.questions.what_if.simulation import simulation_of
     from tidemark.pipelines.questions import settings_with, stretch_of
     from tidemark.pipelines.terminal import telling
 

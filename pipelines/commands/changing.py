@@ -1,7 +1,7 @@
 """Commands on changes of a spec: `tidemark plan`.
 
 Here: what a person types and reads. Not here: what a change means (timeops/spec/changes.py), the facts
-(assets/spec_plan.py).
+(assets/questions/what_if/spec_plan.py).
 """
 # ruff: noqa: PLC0415 - Dagster and Spark take seconds to import, so each command imports what it needs
 
@@ -26,9 +26,9 @@ from tidemark.pipelines.command_line import (
 from tidemark.timeops.printable import json_line, plural
 
 if TYPE_CHECKING:
-    from tidemark.assets.preview import TableRows
-    from tidemark.assets.spec_plan import SpecPlan
-    from tidemark.assets.work import Work
+    from tidemark.assets.questions.what_if.preview import TableRows
+    from tidemark.assets.questions.what_if.spec_plan import SpecPlan
+    from tidemark.assets.rebuild.work import Work
     from tidemark.resources.places.place import Place
     from tidemark.resources.workspace import SpecFile
     from tidemark.timeops.spec.changes import Change
@@ -63,7 +63,7 @@ def plan(*, spec: Path, warehouse: "Place | None", as_json: bool, overrides: tup
 
 
 def _plan(file: "SpecFile", warehouse: "Place | None") -> "SpecPlan":
-    from tidemark.assets.spec_plan import plan_of
+    from tidemark.assets.questions.what_if.spec_plan import plan_of
     from tidemark.pipelines.terminal import telling
 
     with telling(file.spec.name) as tell:
@@ -207,7 +207,7 @@ def _most(rows: "TableRows", stretch: str) -> str:
 
 
 def _what_to_do(file: "SpecFile", found: "SpecPlan") -> "Iterator[str]":
-    from tidemark.assets.spec_changes import way_on
+    from tidemark.assets.log.spec_changes import way_on
 
     if found.needs_decision:
         yield f"\nTo do: {way_on(found.changes, file)}"

@@ -82,7 +82,7 @@ def notify(*, specs: tuple[Path, ...], warehouse: "Place | None", test: bool) ->
 
     Exit status: 0 all were accepted; 2 bad spec or usage; 1 a failure, or a channel that did not accept its message.
     """
-    from tidemark.assets import alert_messages
+    from tidemark.assets.alarms import messages as alert_messages
     from tidemark.resources.notifying import deliver
     from tidemark.resources.workspace import Workspace
 

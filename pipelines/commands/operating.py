@@ -1,7 +1,7 @@
 """Commands that set up and look after pipelines: `tidemark init`, `backfill`, `rebuild`, `backup`, and others.
 
 Here: what a person types and reads, what `init` lays out where. Not here: what is done (../rebuilding.py,
-../upkeep.py, ../serving.py, assets/foreign_changes.py), what `dagster.yaml` says (resources/settings.py).
+../upkeep.py, ../serving.py, assets/upkeep/foreign_changes.py), what `dagster.yaml` says (resources/settings.py).
 """
 # ruff: noqa: PLC0415 - Dagster and Spark take seconds to import, so each command imports what it needs
 
@@ -41,7 +41,7 @@ from tidemark.timeops.errors import SpecError, TidemarkError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tidemark.assets.removal import Removal
+    from tidemark.assets.upkeep.removal import Removal
     from tidemark.pipelines.upkeep import Upkeep
     from tidemark.resources.places.place import Place
     from tidemark.resources.workspace import SpecFile
@@ -285,7 +285,7 @@ def changes(
         found = workspace.changes_by_others
         put(f"{name}: {len(found) or 'no'} change{'' if len(found) == 1 else 's'} of rows by others")
     else:
-        from tidemark.assets.foreign_changes import decide_on_changes
+        from tidemark.assets.upkeep.foreign_changes import decide_on_changes
         from tidemark.pipelines.instance import dagster_instance
 
         with dagster_instance(settings, name, tell=say) as instance:
@@ -368,7 +368,7 @@ def backup(*, spec: Path, target: "Place", warehouse: "Place | None") -> None:
 
     Exit status: 0 done; 1 a failure; 2 bad spec or usage, or there is something in DIR already.
     """
-    from tidemark.assets.backup import back_up
+    from tidemark.assets.upkeep.backup import back_up
     from tidemark.pipelines.terminal import telling
     from tidemark.resources.workspace import Workspace
 

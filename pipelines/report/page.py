@@ -1,7 +1,7 @@
 """The page of a pipeline for the browser: its spec in words, charts, tables, one file of HTML.
 
 Here: sentences on the spec's settings for people who have not read it, which numbers are drawn, and the page that is
-made of them. Not here: the numbers of what has happened (accounts.py), drawing (assets/display/pictures.py).
+made of them. Not here: the numbers of what has happened (accounts.py), drawing (assets/catalog/display/pictures.py).
 """
 
 import base64
@@ -19,16 +19,16 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from tidemark.assets.display.lateness import QUANTILES, Lateness, lateness_of_log, tolerances
-from tidemark.assets.display.pictures import MOST_LINES, draw_lateness, draw_watermark, draw_windows, svg
-from tidemark.assets.losses.causes import around_of, cause_of
-from tidemark.assets.losses.log_tables import LogTables
-from tidemark.assets.losses.rates import losses_since
-from tidemark.assets.losses.sentences import advice, beyond
+from tidemark.assets.alarms.losses.causes import around_of, cause_of
+from tidemark.assets.alarms.losses.log_tables import LogTables
+from tidemark.assets.alarms.losses.rates import losses_since
+from tidemark.assets.alarms.losses.sentences import advice, beyond
+from tidemark.assets.alarms.silences import in_words, silences_after
+from tidemark.assets.catalog.display.lateness import QUANTILES, Lateness, lateness_of_log, tolerances
+from tidemark.assets.catalog.display.pictures import MOST_LINES, draw_lateness, draw_watermark, draw_windows, svg
 from tidemark.assets.questions.advice import advice_on
 from tidemark.assets.questions.record import RecordQuestions
 from tidemark.assets.questions.times import PipelineLog
-from tidemark.assets.silences import in_words, silences_after
 from tidemark.pipelines.report import accounts
 from tidemark.pipelines.report.accounts import State, state_of
 from tidemark.pipelines.terminal import (

@@ -1,6 +1,7 @@
 """Hashes of rows of Arrow: equal rows have equal ones, in whatever order, files and batches they were written.
 
-Here: one number for each row, which sums make one number of many rows. Not here: which rows (assets/day_versions.py).
+Here: one number for each row, which sums make one number of many rows. Not here: which rows
+(assets/catalog/days/versions.py).
 
 A column without a value adds nothing, so a column that a table gets later changes no hash of earlier rows. Floats
 count by ten significant digits: sums of floats differ in their last bits with the order in which they were added up.

@@ -1,7 +1,7 @@
 """The failed checks of batches, as messages and `status` read them after the run.
 
-Here: writing, reading and deleting them, in files next to a pipeline's tables. Not here: the checks (checks.py),
-what Dagster shows of them (assets/display/evaluations.py).
+Here: writing, reading and deleting them, in files next to a pipeline's tables. Not here: the checks (checks.py), what
+Dagster shows of them (assets/catalog/display/evaluations.py).
 
 The files have the places and keys that Great Expectations gave to its results: earlier versions left these, and they
 can be read.

@@ -1,7 +1,7 @@
 """Parquet files: their columns and values, and files that need no SQL.
 
 Here: which columns of a file fit, the values that Spark reads differently, and files that Arrow reads as Spark does.
-Not here: the footer in another process (footers.py), the order of the records (assets/log_order.py).
+Not here: the footer in another process (footers.py), the order of the records (assets/ingestion/order.py).
 """
 
 from collections import defaultdict

@@ -10,7 +10,7 @@ from tests.faults.killed import run_killed
 from tests.runs.landing import START, assert_tables_equal_the_oracle
 from tests.runs.running import log_of, rows_of, run, workspace_of, written
 from tests.runs.source.test_delta_sources import add, made, rows
-from tidemark.assets.pending_work import signature
+from tidemark.assets.ingestion.pending_work import signature
 
 DEATHS = ("plan to ingest", "raw_events", "_state/files", "commit of ingest")
 SECOND = """\

@@ -24,7 +24,7 @@ from tests.runs.landing import LINES, START, land, table
 from tests.runs.running import Made, go, written
 from tests.runs.source.test_delta_sources import add, made, rows
 from tests.seeds import Dice
-from tidemark.assets.differences import OF_REVISION
+from tidemark.assets.rebuild.differences import OF_REVISION
 from tidemark.pipelines.deciding import Decided
 from tidemark.pipelines.runner import RunOptions
 

@@ -17,7 +17,7 @@ from tests.runs.landing import START, assert_tables_equal_the_oracle, land
 from tests.runs.running import assert_same, at_the_end, committed, elsewhere, go, rebuild, workspace_of, written
 from tests.runs.time.test_rejudged import rejudge
 from tests.seeds import Dice
-from tidemark.assets import replay
+from tidemark.assets.judging import replay
 from tidemark.pipelines.runner import RunOptions
 
 CASES = 1

@@ -10,7 +10,7 @@ import pytest
 from tests import oracle
 from tests.oracle.grids import windows_of
 from tests.properties.logs import BASE_US, Log, generate, judged_by_oracle, shape_of
-from tidemark.assets.backfill.days import LogRange, is_made_of_a_part, part_of_log
+from tidemark.assets.rebuild.days import LogRange, is_made_of_a_part, part_of_log
 from tidemark.assets.state.checkpoints import Checkpoint
 from tidemark.resources.batches.position import Position
 from tidemark.timeops.grid import closed_from

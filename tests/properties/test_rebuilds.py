@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from tests.runs.landing import LINES, START, land
 from tests.runs.running import assert_as_new, assert_same, go, rebuild, written
 from tests.seeds import Dice
-from tidemark.assets import replay
+from tidemark.assets.judging import replay
 from tidemark.pipelines.runner import RunOptions
 
 CASES = 1

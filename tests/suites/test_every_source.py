@@ -21,7 +21,7 @@ from deltalake import write_deltalake
 from tests.kafka import Topic
 from tests.runs.landing import START, arrivals, assert_tables_equal_the_oracle
 from tests.runs.running import VISITS, Made, command, commit_dies, go, log_of, over_source, run
-from tidemark.assets.pending_work import look, signature
+from tidemark.assets.ingestion.pending_work import look, signature
 from tidemark.resources.workspace import Workspace
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("spark")]

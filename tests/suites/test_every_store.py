@@ -48,9 +48,9 @@ from tests.runs.running import (
 )
 from tests.runs.store.conftest import forget, said_soon
 from tests.s3 import READER, SECRET, S3Server, s3_server
-from tidemark.assets.pending_work import look
-from tidemark.assets.rebuild.erasing import traces_in
-from tidemark.assets.rebuild.forgetting import blanking
+from tidemark.assets.ingestion.pending_work import look
+from tidemark.assets.rebuild.decisions.erasing import traces_in
+from tidemark.assets.rebuild.decisions.forgetting import blanking
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions
 from tidemark.resources.batches.batch_log import BatchLog

@@ -1,8 +1,8 @@
 """The differences of two versions of a spec, and what each of them means for tables that the first one made.
 
 Here: the differences key by key, the decision on each, types of columns by their words in DDL and which of them hold
-all values of others. Not here: which specs the tables were made with (assets/spec_changes.py), what is done about a
-change, writing a table with another type (resources/delta/migration.py).
+all values of others. Not here: which specs the tables were made with (assets/log/spec_changes.py), what is done about
+a change, writing a table with another type (resources/delta/migration.py).
 """
 
 import json

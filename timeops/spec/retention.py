@@ -1,7 +1,7 @@
 """How long rows of tables stay: the key `retention`, in whole days.
 
-Here: the keys, and which of them have an effect. Not here: which rows go (assets/removal.py), and what is said of
-them afterwards (assets/retention.py).
+Here: the keys, and which of them have an effect. Not here: which rows go (assets/upkeep/removal.py), and what is said
+of them afterwards (assets/log/retention.py).
 """
 
 from collections.abc import Iterable, Mapping, Sequence

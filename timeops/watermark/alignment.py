@@ -1,8 +1,8 @@
 """How sources keep step: which are read on, which wait (F), and the clock when all are read to their end (A2).
 
 Here: the watermark of a source or split, the choice, and the estimate that is the clock of a tick. Not here: what is
-waiting (resources/sources/), where largest times are kept (assets/waiting_input.py), what the clock does at an item
-(fold.py).
+waiting (resources/sources/), where largest times are kept (assets/ingestion/waiting_input.py), what the clock does at
+an item (fold.py).
 """
 
 from collections.abc import Iterable, Mapping

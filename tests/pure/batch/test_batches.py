@@ -22,9 +22,9 @@ import pytest
 import tidemark as tm
 from tests.clock import FixedClock
 from tests.pure.batch.batches import ME, go, planned, process_of, said_by
-from tidemark.assets.log_control import END_OF_INPUT, REOPEN, TICK, WAIT
+from tidemark.assets.judging.replay import Piece, pieces_left
+from tidemark.assets.log.control import END_OF_INPUT, REOPEN, TICK, WAIT
 from tidemark.assets.planning import LogSegment
-from tidemark.assets.replay import Piece, pieces_left
 from tidemark.assets.state.dedup import NEAR_US, joined
 from tidemark.assets.state.windows import live_rows
 from tidemark.resources.batches import batch_log as batches

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from tests.seeds import Dice
-from tidemark.assets.corrections import PLACE
-from tidemark.assets.log_order import ARRIVAL_US, CAME_US, KEYS, NumberedLog, Records
+from tidemark.assets.ingestion.order import ARRIVAL_US, CAME_US, KEYS, NumberedLog, Records
+from tidemark.assets.log.corrections import PLACE
 from tidemark.resources.delta import ordering
 from tidemark.resources.delta.aside import rows_in_memory
 from tidemark.resources.delta.ordering import Places, Rows

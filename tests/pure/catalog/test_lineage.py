@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from tidemark.assets.asset_specs import Shown, asset_specs
+from tidemark.assets.catalog.asset_specs import Shown, asset_specs
 from tidemark.pipelines.definitions import definitions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.places.place import place_of

@@ -17,7 +17,7 @@ from dagster import AssetCheckKey, AssetKey, DagsterInstance
 
 from tests import ROOT
 from tests.pure.report.shop import PER_MINUTE, SPEC, WINDOWS, Shop, window_row
-from tidemark.assets.held_back import tell_dagster
+from tidemark.assets.catalog.held_back import tell_dagster
 from tidemark.pipelines.cli import main
 from tidemark.resources.last_look import HOLDS_FOR, LastLook
 

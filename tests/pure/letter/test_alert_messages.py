@@ -17,8 +17,8 @@ from dagster import DagsterInstance, SkipReason, build_sensor_context
 from tests.pure.batch.batches import START, planned
 from tests.pure.report.shop import SPEC, Shop
 from tests.receiver import Receiver, receiving
-from tidemark.assets import alert_messages
-from tidemark.assets.pending_work import signature
+from tidemark.assets.alarms import messages as alert_messages
+from tidemark.assets.ingestion.pending_work import signature
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.launching import live_sensor
 from tidemark.pipelines.watches import alert_look, batch_watch

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.pure.report.shop import SPEC, WINDOWS, Shop, at, us
-from tidemark.assets.alerts import (
+from tidemark.assets.alarms.alerts import (
     ARRIVED_AHEAD,
     BAD_EXPRESSIONS,
     CLOCK_AHEAD,
@@ -16,9 +16,9 @@ from tidemark.assets.alerts import (
     alerts_of,
     check_alert,
 )
+from tidemark.assets.alarms.losses.of_batch import BatchLosses
 from tidemark.assets.batch import BatchWriter
 from tidemark.assets.checks import expectations
-from tidemark.assets.losses.of_batch import BatchLosses
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.quality.checks import Checked, Expectation

@@ -13,11 +13,11 @@ from markupsafe import escape
 
 import tidemark as tm
 from tests.pure.report.shop import SPEC, WINDOWS, Shop, at, event, letter
-from tidemark.assets.alerts import DEAD_LETTER_RATE, check_alert
+from tidemark.assets.alarms.alerts import DEAD_LETTER_RATE, check_alert
+from tidemark.assets.alarms.losses.of_batch import BatchLosses, lost_lately
 from tidemark.assets.batch import BatchWriter
-from tidemark.assets.display import metadata as show
-from tidemark.assets.display.evaluations import evaluation_of
-from tidemark.assets.losses.of_batch import BatchLosses, lost_lately
+from tidemark.assets.catalog.display import metadata as show
+from tidemark.assets.catalog.display.evaluations import evaluation_of
 from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.report.page import page_of
 from tidemark.pipelines.status import status_of

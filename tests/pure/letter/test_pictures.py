@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from PIL import Image
 
-from tidemark.assets.display.lateness import MOVED_OR_KEPT, ON_TIME, REFUSED, Bin, Lateness, bucket_start
-from tidemark.assets.display.pictures import draw_lateness, draw_watermark, draw_windows, png, svg
+from tidemark.assets.catalog.display.lateness import MOVED_OR_KEPT, ON_TIME, REFUSED, Bin, Lateness, bucket_start
+from tidemark.assets.catalog.display.pictures import draw_lateness, draw_watermark, draw_windows, png, svg
 from tidemark.timeops.columns import MAX_US, MIN_US
 
 MINUTE, HOUR, YEAR = 60_000_000, 3_600_000_000, 365 * 24 * 3_600_000_000

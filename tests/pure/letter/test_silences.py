@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from tests.pure.report.shop import SPEC, Shop, at, event, letter, us
-from tidemark.assets.alerts import SILENCE, alerts_of, check_alert
+from tidemark.assets.alarms.alerts import SILENCE, alerts_of, check_alert
+from tidemark.assets.alarms.losses.of_batch import BatchLosses
 from tidemark.assets.batch import BatchWriter
-from tidemark.assets.losses.of_batch import BatchLosses
 from tidemark.pipelines.report.page import page_of
 from tidemark.resources import tables
 from tidemark.resources.quality.checks import Checked

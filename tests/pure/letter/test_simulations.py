@@ -12,8 +12,8 @@ from syrupy.assertion import SnapshotAssertion
 import tidemark as tm
 from tests.pure.letter.test_losses import TIMED, shop, tills
 from tests.pure.report.shop import WINDOWS, Shop
-from tidemark.assets.preview import RowChange, Stretch, TableRows
-from tidemark.assets.questions.simulation import Setting, Simulated, Simulation, simulation_of
+from tidemark.assets.questions.what_if.preview import RowChange, Stretch, TableRows
+from tidemark.assets.questions.what_if.simulation import Setting, Simulated, Simulation, simulation_of
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.questions import settings_with, stretch_of
 from tidemark.timeops.errors import SpecError, TidemarkError

@@ -11,7 +11,8 @@ import pytest
 import tidemark as tm
 from tests import ROOT
 from tests.wheels import STOREYS, build_wheel, copy_checkout
-from tidemark.assets import checks, waiting_input
+from tidemark.assets import checks
+from tidemark.assets.ingestion import waiting_input
 from tidemark.assets.joins import OF_JOINS
 from tidemark.pipelines.cli import main
 from tidemark.resources import tables

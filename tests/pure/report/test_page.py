@@ -19,7 +19,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from tests.chromium import chromium
 from tests.pure.report.shop import HOSTILE, PER_MINUTE, SPEC, WINDOWS, Shop, at, us, window_row
-from tidemark.assets.display.pictures import draw_windows, svg
+from tidemark.assets.catalog.display.pictures import draw_windows, svg
 from tidemark.pipelines.report import accounts
 from tidemark.pipelines.report.accounts import State, state_of
 from tidemark.pipelines.report.page import (

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.pure.batch.batches import START, planned
-from tidemark.assets.waiting_input import largest_times, must_process_first, waiting_input
+from tidemark.assets.ingestion.waiting_input import largest_times, must_process_first, waiting_input
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Kind

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from tests.pure.report.shop import Shop
 from tests.pure.source.landed import NOW, discover, land, names, only_error, parquet_of, read, source
-from tidemark.assets.pending_work import look
+from tidemark.assets.ingestion.pending_work import look
 from tidemark.assets.state.files import copies_after
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.spec_files import read_spec

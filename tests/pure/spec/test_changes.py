@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.pure.batch.batches import START, planned
-from tidemark.assets.pending_work import look
+from tidemark.assets.ingestion.pending_work import look
+from tidemark.assets.log.spec_changes import ensure_taken
 from tidemark.assets.rebuild.plan import plan_to_spec
-from tidemark.assets.spec_changes import ensure_taken
 from tidemark.pipelines import cli
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.spec_files import read_spec

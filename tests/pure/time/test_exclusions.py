@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tidemark.assets.exclusions import excluded_by, numbers_in, pairs_in, pairs_of, ranges_of
+from tidemark.assets.log.exclusions import excluded_by, numbers_in, pairs_in, pairs_of, ranges_of
 
 
 def item(kind: str, *ranges: list[int], after: int = 99, moved: bool = False) -> dict[str, Any]:

@@ -9,8 +9,8 @@ import pytest
 
 from tests.clock import FixedClock
 from tests.pure.batch.batches import planned
+from tidemark.assets.ingestion.ticks import clock_of_tick, why_never
 from tidemark.assets.planning import LogSegment, next_segment, take_on
-from tidemark.assets.ticks import clock_of_tick, why_never
 from tidemark.assets.time_adjustment import control_items
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tests.pure.spec.specs import SMALL, parse
-from tidemark.assets.day_checks import DayView, check_complete, check_counts, freshness_of
+from tidemark.assets.catalog.days.checks import DayView, check_complete, check_counts, freshness_of
 from tidemark.assets.state.completeness import Reached
 from tidemark.assets.windows import DayCounts, days_of, doubled_by_day
 from tidemark.resources.workspace import SpecFile

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 import numpy as np
 import pytest
 
-from tidemark.assets.backfill.days import between_days, days_of_zone
+from tidemark.assets.rebuild.days import between_days, days_of_zone
 from tidemark.assets.windows import counts_by_day
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.utc import begin_of, us_of

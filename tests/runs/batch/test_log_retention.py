@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from tests.runs.batch.test_retention import START, audited, land, maintained, pipeline, refused, rows, run_by_run
 from tests.runs.running import Made, asked, rebuild, workspace_of, written
-from tidemark.assets.exclusions import arrivals_of
+from tidemark.assets.log.exclusions import arrivals_of
 from tidemark.resources.batches.plans import Counts
 from tidemark.timeops.errors import SpecError
 

@@ -33,8 +33,8 @@ from tests.runs.running import (
     workspace_of,
     written,
 )
-from tidemark.assets import replay
-from tidemark.assets.day_partitions import show_days_held
+from tidemark.assets.catalog.days.partitions import show_days_held
+from tidemark.assets.judging import replay
 from tidemark.assets.rebuild import switch
 from tidemark.assets.rebuild.shadow import Shadow
 from tidemark.pipelines.definitions import build_definitions

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from tests.runs.running import FLUSH, Made, assert_same, committed, go, workspace_of, written
 from tests.seeds import Dice
-from tidemark.assets.replay import replay_all
+from tidemark.assets.judging.replay import replay_all
 from tidemark.resources.delta import ordering, queries
 from tidemark.resources.spark import amount
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from tests.clock import FixedClock
 from tests.runs.running import Made, asked, commit_dies, committed, rebuild, workspace_of, written
-from tidemark.assets.removal import old_rows
+from tidemark.assets.upkeep.removal import old_rows
 from tidemark.resources.batches.plans import Counts
 
 pytestmark = pytest.mark.long

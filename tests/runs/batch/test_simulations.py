@@ -15,7 +15,7 @@ from tests.runs.batch.test_plans import differing, letters_of, rows_of
 from tests.runs.landing import LINES, START, land, table
 from tests.runs.running import Made, asked, go, written
 from tests.seeds import Dice
-from tidemark.assets import replay
+from tidemark.assets.judging import replay
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings

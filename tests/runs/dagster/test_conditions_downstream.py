@@ -17,7 +17,7 @@ import pytest
 from dagster._core.definitions.asset_daemon_cursor import AssetDaemonCursor
 
 from tests import ROOT
-from tidemark.assets.differences import Difference
+from tidemark.assets.rebuild.differences import Difference
 from tidemark.pipelines.downstream import links, partitions_downstream
 from tidemark.pipelines.spec_files import read_spec
 

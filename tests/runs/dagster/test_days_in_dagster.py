@@ -24,8 +24,8 @@ from tests.runs.running import (
     workspace_of,
     written,
 )
-from tidemark.assets import day_partitions
-from tidemark.assets.day_partitions import show_days_held, told_of
+from tidemark.assets.catalog.days import partitions as day_partitions
+from tidemark.assets.catalog.days.partitions import show_days_held, told_of
 from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.execution import rebuild_pipeline
 from tidemark.pipelines.rebuilding import RebuildSettings

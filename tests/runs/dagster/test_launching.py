@@ -42,9 +42,9 @@ from tests.clock import FixedClock
 from tests.runs.landing import land
 from tests.runs.running import begin_elsewhere, pipeline, scheduled
 from tidemark.assets import live
-from tidemark.assets.ingestion import ingest
-from tidemark.assets.pending_work import look
-from tidemark.assets.runs import FAILURE_TAG, LASTING, PROCESS_TAG, say_who_runs
+from tidemark.assets.catalog.runs import FAILURE_TAG, LASTING, PROCESS_TAG, say_who_runs
+from tidemark.assets.ingestion.pending_work import look
+from tidemark.assets.ingestion.raw_events import ingest
 from tidemark.assets.schemas import create_tables
 from tidemark.pipelines.definitions import build_definitions, job_name
 from tidemark.pipelines.launching import WORK_TAG, decide, end_dead_runs

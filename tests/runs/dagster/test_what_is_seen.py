@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from tests.runs.landing import expected, land, table, us
 from tests.runs.running import materializations, pipeline
 from tidemark.assets.batch import Batch
-from tidemark.assets.display.lateness import (
+from tidemark.assets.catalog.display.lateness import (
     BINS,
     MOVED_OR_KEPT,
     ON_TIME,
@@ -22,8 +22,8 @@ from tidemark.assets.display.lateness import (
     lateness_of_batch,
     lateness_of_log,
 )
-from tidemark.assets.ingestion import ingest
-from tidemark.assets.judging import judge
+from tidemark.assets.ingestion.raw_events import ingest
+from tidemark.assets.judging.of_batch import judge
 from tidemark.assets.planning import next_segment, take_on
 from tidemark.assets.schemas import create_tables
 from tidemark.assets.time_adjustment import adjust_time, write_dead_letters

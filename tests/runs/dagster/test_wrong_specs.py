@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from tests.runs.landing import land
 from tests.runs.running import pipeline
-from tidemark.assets.spec_changes import note_of, other_file
+from tidemark.assets.log.spec_changes import note_of, other_file
 from tidemark.pipelines import definitions
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.definitions import CHECK

@@ -12,7 +12,7 @@ from tests.runs.batch.test_simulations import contents, made_with, simulated
 from tests.runs.join.test_joins import SPEC
 from tests.runs.landing import land, table
 from tests.runs.running import Made, asked, changed, go, rebuild, written
-from tidemark.assets import replay
+from tidemark.assets.judging import replay
 from tidemark.pipelines.runner import RunOptions
 
 SETTINGS = (

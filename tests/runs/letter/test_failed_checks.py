@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.clock import FixedClock
 from tests.runs.landing import land, table
 from tests.runs.running import pipeline
+from tidemark.assets.alarms.losses.of_batch import BatchLosses
 from tidemark.assets.batch import Batch
 from tidemark.assets.checks import CHECKS, run_checks
-from tidemark.assets.ingestion import ingest
-from tidemark.assets.judging import judge
-from tidemark.assets.losses.of_batch import BatchLosses
+from tidemark.assets.ingestion.raw_events import ingest
+from tidemark.assets.judging.of_batch import judge
 from tidemark.assets.planning import next_segment, take_on
 from tidemark.assets.recount.windows import WrongResult, wrong_results
 from tidemark.assets.schemas import create_tables

@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 
 from tests.runs.landing import START, assert_tables_equal_the_oracle, table, us
 from tests.runs.running import FLUSH, Made, backfill, changed, go, materializations, written
+from tidemark.assets.ingestion.pending_work import look
+from tidemark.assets.ingestion.waiting_input import largest_times
 from tidemark.assets.live import BATCH
-from tidemark.assets.pending_work import look
-from tidemark.assets.waiting_input import largest_times
 from tidemark.pipelines.definitions import build_definitions, job_name
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings

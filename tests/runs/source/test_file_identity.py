@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from tests.runs.landing import table
 from tests.runs.running import Made, go, materializations, written
-from tidemark.assets.pending_work import look
+from tidemark.assets.ingestion.pending_work import look
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunReport
 from tidemark.pipelines.spec_files import read_spec

@@ -26,7 +26,7 @@ from tests.runs.running import (
     workspace_of,
     written,
 )
-from tidemark.assets.ingestion import ingest
+from tidemark.assets.ingestion.raw_events import ingest
 from tidemark.assets.rebuild.shadow import Shadow
 from tidemark.pipelines.runner import RunOptions
 from tidemark.resources.workspace import Workspace

@@ -14,7 +14,7 @@ from tests.faults.killed import run_killed
 from tests.runs.landing import LINES, START, assert_tables_equal_the_oracle, corrected_log, land
 from tests.runs.running import command, log_of, rows_of, run, written
 from tests.runs.source.test_delta_sources import add, made, rows
-from tidemark.assets.pending_work import look
+from tidemark.assets.ingestion.pending_work import look
 from tidemark.assets.rebuild.plan import plan_rebuild
 from tidemark.assets.rebuild.shadow import Shadow
 from tidemark.pipelines.spec_files import read_spec

@@ -17,8 +17,8 @@ from tests.kafka import Topic
 from tests.runs.landing import START, arrivals, assert_tables_equal_the_oracle
 from tests.runs.running import VISITS, Made, command, go, log_of, over_source, rows_of, run
 from tests.seeds import Dice
-from tidemark.assets.pending_work import look, signature
-from tidemark.assets.waiting_input import largest_times
+from tidemark.assets.ingestion.pending_work import look, signature
+from tidemark.assets.ingestion.waiting_input import largest_times
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.sources import kafka_records

@@ -29,9 +29,9 @@ from tests.runs.running import (
 )
 from tests.seeds import Dice
 from tidemark.assets import live
+from tidemark.assets.ingestion.waiting_input import largest_times
 from tidemark.assets.live import BATCH
 from tidemark.assets.rebuild import switch
-from tidemark.assets.waiting_input import largest_times
 from tidemark.pipelines.definitions import build_definitions, job_name
 from tidemark.pipelines.report import accounts
 from tidemark.pipelines.report.accounts import state_of

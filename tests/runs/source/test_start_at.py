@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from tests.runs.landing import START, assert_tables_equal_the_oracle, land, table
 from tests.runs.running import go, pipeline
-from tidemark.assets.spec_changes import check_spec
+from tidemark.assets.log.spec_changes import check_spec
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import SpecError

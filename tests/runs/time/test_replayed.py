@@ -13,7 +13,7 @@ import tidemark as tm
 from tests.runs.landing import LINES, assert_tables_equal_the_oracle, land, table
 from tests.runs.running import Made, asked, backfill, go, rebuild, written
 from tests.runs.running import changed as changed_spec
-from tidemark.assets import replay as replay_module
+from tidemark.assets.judging import replay as replay_module
 from tidemark.assets.recount.windows import wrong_results
 from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.runner import RunOptions

@@ -1,4 +1,0 @@
-"""Metadata, descriptions of columns, pictures and lateness of a batch, as Dagster shows them.
-
-Here: words and pictures. Not here: results, checks (../checks.py).
-"""

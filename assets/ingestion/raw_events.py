@@ -1,0 +1,440 @@
+"""Ingestion: new records of the sources get their arrival time, their place in the log and their number, once.
+
+Here: from what a source reads to rows of `raw_events`. Not here: which files are read (waiting_input.py), how they
+are found and parsed (resources/sources), what becomes of a record's event time.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, fields, replace
+from datetime import timedelta
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from tidemark.assets.batch import BatchWriter
+from tidemark.assets.ingestion.order import ARRIVAL_US, CAME_US, KEYS, NumberedLog, Records, no_keys
+from tidemark.assets.ingestion.unknown_columns import first_met, met_by
+from tidemark.assets.ingestion.waiting_input import Waiting, waiting_input
+from tidemark.assets.log.control import FUTURE_ARRIVAL, control_item, write_items
+from tidemark.assets.log.corrections import PLACE, PLACE_ARRIVAL, Correction, correction_of, item_of
+from tidemark.assets.log.exclusions import ranges_of
+from tidemark.assets.log.spec_changes import note_of
+from tidemark.assets.planning import at_work, begin
+from tidemark.assets.schemas import fit_tables, payload_of
+from tidemark.assets.state.files import write_states
+from tidemark.resources import tables
+from tidemark.resources.batches.plans import LAST_ARRIVAL, LAST_SEEN, IngestInput, Plan
+from tidemark.resources.delta.aside import Aside, set_aside
+from tidemark.resources.delta.versions import NO_ROWS
+from tidemark.resources.places.place import Place
+from tidemark.resources.sources.files import FilesFound
+from tidemark.resources.sources.kinds import reader_of
+from tidemark.resources.sources.known_files import FileRange, FileState
+from tidemark.resources.sources.parquet_files import PlainFile
+from tidemark.resources.sources.reader import SourceRead
+from tidemark.resources.sources.records import SPARK_FAILURES, cause_of, is_of_a_file, split_of
+from tidemark.resources.sources.table_versions import reading_place
+from tidemark.resources.spark.amount import Amount
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops import columns as c
+from tidemark.timeops.durations import roughly
+from tidemark.timeops.errors import InputError, MachineError, UnfitFilesError
+from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
+from tidemark.timeops.expressions.tokens import quoted
+from tidemark.timeops.rules import waiters_to_json
+from tidemark.timeops.spec import Source, Spec
+from tidemark.timeops.utc import us_of
+from tidemark.timeops.watermark.alignment import LastArrival
+
+
+@dataclass(frozen=True)
+class Ingested:
+    """The result of one ingestion.
+
+    Attributes:
+        input_seen: All that the sources had.
+        records: Records added to the log.
+        before_start: Records that arrived before what `time.start_at` asks for, and were left out.
+        files: Files read.
+        versions: Versions of tables that were read.
+        offsets: Offsets of Kafka that were read; an offset need not have a record.
+        first_met: A sentence for each source with new columns that no `schema` names.
+        corrections: A sentence for each version of a table that has corrected records of the log.
+    """
+
+    input_seen: Waiting
+    records: int = 0
+    before_start: int = 0
+    files: int = 0
+    versions: int = 0
+    offsets: int = 0
+    first_met: tuple[str, ...] = ()
+    corrections: tuple[str, ...] = ()
+
+    def then(self, more: "Ingested") -> "Ingested":
+        """Return the sum of this ingestion and the next."""
+        names = [field.name for field in fields(self) if field.name != "input_seen"]
+        both: dict[str, Any] = {name: getattr(self, name) + getattr(more, name) for name in names}
+        return Ingested(more.input_seen, **both)
+
+
+def ingest(workspace: Workspace, run_id: str, *, reread: bool = False, end_of_input: str | None = None) -> Ingested:
+    """Read what is waiting into the log, in one batch of its own; files that cannot be read are held back.
+
+    Raises:
+        InputError: A source cannot be read as the spec says; nothing was written.
+        BusyError: Another run is at work.
+    """
+    # The batch is based on this view of the sources: if another run has read the same input since, it is refused.
+    with workspace.batches.as_of_now():
+        waiting, has_unfit_files = waiting_input(workspace, reread=reread, end_of_input=end_of_input), False
+        while waiting.has_news or has_unfit_files:
+            try:
+                return _ingest(workspace, run_id, waiting)
+            except UnfitFilesError as error:
+                waiting = waiting.without_unfit(workspace.spec, error.errors)
+                has_unfit_files = True  # to remember they are bad
+                what = "files or versions" if workspace.spec.reads_tables else "files"
+                workspace.tell(f"{len(error.errors)} of the {what} cannot be read: continuing without them")
+        return Ingested(waiting)
+
+
+def _ingest(workspace: Workspace, run_id: str, waiting: Waiting) -> Ingested:
+    """Read files into the log in one batch.
+
+    Raises:
+        UnfitFilesError: Some of the files, or versions, cannot be read; nothing was written.
+    """
+    workspace.tell(f"reading {_input_in_words(waiting)}")
+    last = workspace.batches.last_commit()
+    seqs = (workspace.progress.log_end(), None)
+    plan = begin(workspace, run_id, "ingest", _input_of(workspace, waiting).to_json(), after=last, seqs=seqs)
+    with at_work(workspace, plan), Amount.of_bytes(waiting.size).tuned(workspace.session):
+        workspace.prepare(plan)
+        fit_tables(workspace)
+        payload = payload_of(workspace)
+        needs_place = any(look.needs_place for look in waiting.by_source.values())
+        reading = reading_place(workspace.folder) if needs_place else nullcontext(workspace.folder)
+        with _naming_bad_files(workspace, waiting), reading as place:
+            read = _read_sources(workspace, waiting, payload, place)
+            log = _write_log(workspace, plan, waiting, read)
+        rows, replacements = len(log), log.replacements()
+        before_start, clocks = len(log.records) - rows, _clocks(workspace, plan, log)
+        write_states(workspace, plan, read.states)
+        items = [
+            item_of(workspace, correction, replacements, plan.first_seq + rows) for correction in read.corrections
+        ]
+        items += _future_arrivals(log)
+        if items:
+            write_items(workspace, plan, items)
+        n = waiting.counts
+        others = {"versions": n["version"], "offsets": n["offset"], "taken": len(replacements)}
+        some = {name: count for name, count in others.items() if count}
+        counts = {"records": rows, "files": n["file"], **some, "before_start": before_start, **clocks}
+        versions = workspace.outputs(plan)
+        workspace.batches.commit(plan, counts, versions, workspace.clock.now(), end_seq=plan.first_seq + rows)
+    return Ingested(
+        waiting,
+        rows,
+        before_start,
+        n["file"],
+        n["version"],
+        n["offset"],
+        tuple(first_met(workspace.spec, plan)),
+        tuple(item["reason"] for item in items),
+    )
+
+
+def _input_of(workspace: Workspace, waiting: Waiting) -> IngestInput:
+    noted: dict[str, Any] = {"files": {name: [] for name in waiting.by_source}}
+    for source in workspace.spec.sources:
+        reader, look = reader_of(source, workspace.file.folder), waiting.by_source[source.name]
+        for key, value in reader.remember(look).items():
+            noted.setdefault(key, {})[source.name] = value
+    columns, fresh = met_by(workspace, waiting)
+    return IngestInput(
+        spec_file=note_of(workspace),
+        waits=waiters_to_json(waiting.waiters),
+        held_back=waiting.held_by_source,
+        unknown_columns=columns,
+        first_met=fresh,
+        **noted,
+    )
+
+
+def _input_in_words(waiting: Waiting) -> str:
+    parts = [f"{n:,} {what}{'' if n == 1 else 's'}" for what, n in waiting.counts.items() if n]
+    return " and ".join(parts) or "nothing new: only noting what the sources have"
+
+
+@contextmanager
+def _naming_bad_files(workspace: Workspace, waiting: Waiting) -> Iterator[None]:
+    """Find the files that are to blame if reading fails at the content of a file.
+
+    Raises:
+        UnfitFilesError: Some of the files cannot be read; nothing of any was stored.
+    """
+    try:
+        yield
+    except SPARK_FAILURES as error:
+        if not is_of_a_file(error):
+            raise
+        workspace.tell("a file cannot be read: looking which")
+        errors: dict[str, InputError] = {}
+        for source in workspace.spec.sources:
+            reader = reader_of(source, workspace.file.folder)
+            errors |= reader.to_blame(workspace.spark, waiting.by_source[source.name])
+        if errors:
+            raise UnfitFilesError("\n".join(map(str, errors.values())), errors=errors) from error
+        if not waiting.tables:
+            raise
+        raise InputError(
+            f"A file of {' or '.join(waiting.tables)} cannot be read: {cause_of(error)}",
+            expected="files that are whole and undamaged; nothing was ingested",
+            remedy="restore the file, or pass over its version with `start_version`",
+        ) from error
+
+
+@dataclass(frozen=True)
+class _Read:
+    """The records that an ingestion reads.
+
+    Attributes:
+        payload: The payload columns of the log.
+        sources: Each source with its local zone, and what was read of it.
+        corrections: The corrections that versions of tables make.
+    """
+
+    payload: StructType
+    sources: Sequence[tuple[Source, str, SourceRead]]
+    corrections: Sequence[Correction]
+
+    @property
+    def states(self) -> list[tuple[str, FileState]]:
+        """The states of files to remember, with the name of the source of each."""
+        return [(source.name, state) for source, _, read in self.sources for state in read.states]
+
+    @property
+    def plain(self) -> list[PlainFile]:
+        """The files that Arrow reads."""
+        return [file for *_, read in self.sources for file in read.plain]
+
+    @property
+    def count(self) -> int | None:
+        """The number of records that Spark reads, where each source knows it before."""
+        counts = [read.count for *_, read in self.sources]
+        return None if None in counts else sum(count for count in counts if count is not None)
+
+    @property
+    def records(self) -> DataFrame:
+        """The records that Spark reads, with arrival, source and split."""
+        has_tables = any(source.record_order is None for source, *_ in self.sources)
+        frames = [
+            _of_source(_with_arrival(read, source, zone), source, self.payload, reads_tables=has_tables)
+            for source, zone, read in self.sources
+            if read.count != 0
+        ]
+        return reduce(DataFrame.unionByName, frames)
+
+    def leaving(self, files: Sequence[PlainFile]) -> "_Read":
+        """Return the same with some of the plain files left to Spark."""
+        return replace(self, sources=[(source, zone, read.leaving(files)) for source, zone, read in self.sources])
+
+
+def _read_sources(workspace: Workspace, waiting: Waiting, payload: StructType, place: Place) -> _Read:
+    sources: list[tuple[Source, str, SourceRead]] = []
+    corrections: list[Correction] = []
+    for source, time in zip(workspace.spec.sources, workspace.rules.sources, strict=True):
+        look = waiting.by_source[source.name]
+        read = reader_of(source, workspace.file.folder).read(workspace.spark, look, place, time.time_zone)
+        if read.corrects is not None:
+            version, before = read.corrects
+            workspace.tell(f"comparing {version.path} with the log")
+            corrected = correction_of(workspace, source, version, read.records, before)
+            corrections += [] if corrected.is_none else [corrected]
+            read = replace(read, records=corrected.of(read.records))
+        sources.append((source, time.time_zone, read if look.is_ready else replace(read, count=0)))
+    return _Read(payload, sources, corrections)
+
+
+def _of_source(records: DataFrame, source: Source, payload: StructType, *, reads_tables: bool) -> DataFrame:
+    split = split_of(records, source)
+    if source.split is not None:
+        split = F.when(F.col(c.MALFORMED).isNull(), split)
+    missing = {field.name: F.lit(None).cast(field.dataType) for field in payload if field.name not in records.columns}
+    came, none = dict[str, Column](), F.lit(None).cast("bigint")
+    if reads_tables:
+        came[CAME_US] = c.to_us("_modified") if source.record_order is None else none
+        came[PLACE] = F.col(PLACE) if PLACE in records.columns else none
+    whole = records.withColumns({c.SOURCE: F.lit(source.name), c.SPLIT: split, **missing, **came})
+    place = (c.SOURCE, c.SPLIT, c.POSITION, c.FILE, c.MALFORMED)
+    return whole.selectExpr(*map(quoted, payload.names), ARRIVAL_US, *came, *place)
+
+
+def _future_arrivals(log: NumberedLog) -> list[dict[str, Any]]:
+    """Return the control item of records that arrived ahead of the machine's clock, and so at their ingestion."""
+    seqs, furthest_us = log.ahead()
+    if not len(seqs):
+        return []
+    many = f"{len(seqs):,} record{'' if len(seqs) == 1 else 's'}"
+    why = f"{many} arrived up to {roughly(timedelta(microseconds=furthest_us))} ahead of this machine's clock"
+    argument = json.dumps({"records": ranges_of(seqs)}, separators=(",", ":"))
+    return [control_item(log.first_seq + len(log) - 1, FUTURE_ARRIVAL, why, argument=argument)]
+
+
+def _write_log(workspace: Workspace, plan: Plan, waiting: Waiting, read: _Read) -> NumberedLog:
+    """Write the records, numbered; return them."""
+    before_us, writer = workspace.progress.log_clock_us(), BatchWriter(workspace, plan)
+    while True:
+        try:
+            with _numbered(workspace, plan, read, waiting.size, before_us) as (log, by_spark):
+                _ensure_unchanged(waiting)  # by now every record has been counted, and none is stored yet
+                _ensure_whole(read, by_spark)
+                writer.replace_pieces(tables.RAW_EVENTS, log.pieces(plan.batch_id), where=NO_ROWS)
+                _ensure_unchanged(waiting)  # they may have been read once more
+            return log
+        except (pa.ArrowException, OSError):
+            schema = workspace.lake.dataset(tables.RAW_EVENTS, None).schema
+            others = [file for file in read.plain if not file.can_be_read(schema)]
+            if not others:
+                raise
+            read = read.leaving(others)  # Spark says what is wrong with a value or a file, or reads it
+
+
+@contextmanager
+def _numbered(
+    workspace: Workspace, plan: Plan, read: _Read, size: int, before_us: int | None
+) -> Iterator[tuple[NumberedLog, int]]:
+    """Yield records in the order of the log, and how many of them Spark has read.
+
+    Args:
+        workspace: The pipeline.
+        plan: The ingestion.
+        read: What it reads.
+        size: Bytes of that.
+        before_us: The clock of the log before it; None for none.
+    """
+    spec = workspace.spec
+    names = [*KEYS, *([CAME_US, PLACE] if spec.reads_tables else [])]
+    most_us = {source.name: source.future_arrival_us for source in spec.sources}
+    by_spark = (
+        nullcontext(Aside((), no_keys))
+        if read.count == 0
+        else set_aside(read.records, workspace.folder, Amount.of_bytes(size))
+    )
+    with by_spark as aside:
+        keys = aside.narrow(names)
+        arrived = Records.of(read.plain, aside.parts, keys).arrived_by(us_of(plan.planned_at), most_us)
+        order = arrived.order_in_log(by_arrival=order_of(spec) == "arrival_time", from_us=spec.time.read_from_us)
+        yield NumberedLog(arrived, order, plan.first_seq, before_us), len(keys)
+
+
+@contextmanager
+def read_again(
+    workspace: Workspace, plan: Plan, files: Mapping[str, Sequence[FileRange]], before_us: int | None
+) -> Iterator[NumberedLog]:
+    """Yield the records that an ingestion has read from files, read from them again; nothing is written.
+
+    Args:
+        workspace: The pipeline.
+        plan: The ingestion, which has read nothing but files.
+        files: What it has read, by source.
+        before_us: The clock of the log before it; None for none.
+
+    Raises:
+        InputError: A file cannot be read.
+    """
+    sources = tuple(source for source in workspace.spec.sources if source.name in files)
+    narrowed = workspace.under(workspace.spec.model_copy(update={"sources": sources}))
+    waiting = Waiting({name: FilesFound(ready=tuple(ranges), needs_copies=True) for name, ranges in files.items()})
+    with reading_place(workspace.folder) as place:
+        read = _read_sources(narrowed, waiting, payload_of(workspace), place)
+        schema = workspace.lake.dataset(tables.RAW_EVENTS, workspace.base_of(tables.RAW_EVENTS)).schema
+        read = read.leaving([file for file in read.plain if not file.can_be_read(schema)])
+        with _numbered(narrowed, plan, read, waiting.size, before_us) as (log, _):
+            yield log
+
+
+def _clocks(workspace: Workspace, plan: Plan, log: NumberedLog) -> dict[str, int]:
+    """Return the first and the last clock of the log if there is one, and the last arrivals."""
+    first_us = workspace.progress.first_clock_us()
+    clocks = {
+        "clock_us": log.last_clock_us,
+        "first_clock_us": log.first_clock_us if first_us is None else first_us,
+    }
+    return {name: us for name, us in clocks.items() if us is not None} | _last_arrivals(workspace, plan, log)
+
+
+def _ensure_unchanged(waiting: Waiting) -> None:
+    """Check that the input is still as it was found; it may have been changed or removed since."""
+    for look in waiting.by_source.values():
+        look.ensure_unchanged()
+
+
+def _ensure_whole(read: _Read, rows: int) -> None:
+    """Check that Spark has returned each record that was fetched for it, and no other.
+
+    Raises:
+        MachineError: It has not; nothing was ingested.
+    """
+    if read.count not in (None, rows):
+        raise MachineError(
+            f"{read.count:,} records were fetched and copied to files, and Spark read {rows:,} from them; nothing "
+            "was ingested",
+            expected="a Spark that reads files as they are, without `spark.sql.files.ignoreMissingFiles` or "
+            "`spark.sql.files.ignoreCorruptFiles`",
+            remedy="run again: the run reads the same records",
+        )
+
+
+def order_of(spec: Spec) -> str:
+    """Return the order of the records of one ingestion; with records of tables it is that of arrival."""
+    return spec.sources[0].record_order or "arrival_time"
+
+
+def _last_arrivals(workspace: Workspace, plan: Plan, log: NumberedLog) -> dict[str, int]:
+    """Return the last arrival of each source and when it was seen: in this ingestion, else in an earlier one.
+
+    Only ticks need it, and they do not exist if a source has a time of its own.
+    """
+    if not all(source.follows_wall_clock for source in workspace.spec.sources):
+        return {}
+    arrivals, counts = log.last_arrivals(), dict[str, int]()
+    for name, before in workspace.progress.last_arrivals().items():
+        arrival_us = arrivals.get(name)
+        last = before if arrival_us is None else LastArrival(arrival_us, us_of(plan.planned_at))
+        if last is not None:
+            counts |= {f"{LAST_ARRIVAL}.{name}": last.arrival_us, f"{LAST_SEEN}.{name}": last.seen_us}
+    return counts
+
+
+def _with_arrival(read: SourceRead, source: Source, time_zone: str) -> DataFrame:
+    """Add the arrival time in microseconds; null if it is not in the years 0001 to 9999.
+
+    It is null if the expression returns null or the record is malformed. It is also null if the time of a broker, of
+    a table's log or of a file system is not in these years.
+    """
+    timed = _own_arrival(read, source, time_zone)
+    if PLACE not in read.records.columns:
+        return timed
+    # A record that takes a place takes its arrival too: a correction neither moves the clock nor counts as late.
+    arrival = F.when(F.col(PLACE).isNull(), F.col(ARRIVAL_US)).otherwise(F.col(PLACE_ARRIVAL))
+    return timed.withColumn(ARRIVAL_US, arrival)
+
+
+def _own_arrival(read: SourceRead, source: Source, time_zone: str) -> DataFrame:
+    if source.arrival_time is None:
+        modified_us = c.to_us("_modified")
+        is_in_range = modified_us.between(c.MIN_US, c.MAX_US)
+        if read.untimed:
+            is_in_range &= ~F.substring_index(c.FILE, "/", 1).isin(*read.untimed)
+        return read.records.withColumn(ARRIVAL_US, F.when(is_in_range, modified_us))
+    where = f"sources[{source.name}].arrival_time"
+    timed = with_instant(read.records, source.arrival_time, time_zone, where=where)
+    return timed.withColumn(ARRIVAL_US, F.when(F.col(c.MALFORMED).isNull(), F.col(US))).drop(US, FAILED, BAD)

@@ -1,0 +1,223 @@
+"""Rows that another table has changed since they were read, and the records of the log that this corrects.
+
+Here: comparing the table before and after, finding the records, the control item. Not here: reading the table
+(resources/sources/), the log with corrections (exclusions.py), what was recorded of earlier ones
+(recorded_corrections.py), rebuilding tables (../rebuild/).
+
+The upstream pipeline decides which columns identify a row: window and groups for a result. A row that has changed
+takes the place of the one that it replaces. It is judged as if it had come as it is now. In other tables only equal
+rows are the same: a row that is gone leaves the log, a new one is a new record.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import ValidationError
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from tidemark.assets.log.control import CORRECTION, control_item
+from tidemark.assets.log.exclusions import Excluded, Numbers, as_it_is, excluded, moved_clock, pairs_of, ranges_of
+from tidemark.resources import tables
+from tidemark.resources.batches.committed import Published, pipeline_of
+from tidemark.resources.sources.records import FILE, MALFORMED, MODIFIED, POSITION, RESCUED
+from tidemark.resources.sources.table_versions import TableVersion
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops import columns as c
+from tidemark.timeops.expressions.tokens import quoted, top_level_names
+from tidemark.timeops.expressions.try_expression import as_json
+from tidemark.timeops.materialize import computed
+from tidemark.timeops.narrow import beside
+from tidemark.timeops.spec import Source, Spec
+from tidemark.timeops.spec.fields import all_names, name_in_tables
+
+PLACE = "__tm_place"
+"""The place that a record takes; null for a record that is new."""
+PLACE_ARRIVAL = "__tm_place_arrival_us"
+_IDENTITY, _CONTENT, _KEY, _NTH = "__tm_identity", "__tm_content", "__tm_key", "__tm_nth"
+_GONE, _CAME = "__tm_gone", "__tm_came"
+_BOUNDS = ("window_start", "window_end")
+
+
+@dataclass(frozen=True, eq=False)
+class Correction:
+    """The corrections that a version of a table makes.
+
+    Attributes:
+        source: Name of the source.
+        version: The version.
+        rows: Its rows that were not there before: `_file`, `_position`, the place that each takes, and its arrival.
+        removed: Records that leave the log.
+        unknown: Rows that the version removed and the log does not have.
+    """
+
+    source: str
+    version: TableVersion
+    rows: pa.Table
+    removed: Numbers
+    unknown: int
+
+    def of(self, records: DataFrame) -> DataFrame:
+        """Return the records of the version that were not there before, each with the place that it takes."""
+        return beside(records, self.rows, [FILE, POSITION])
+
+    @property
+    def replaced(self) -> int:
+        """How many records it replaces."""
+        return len(self.rows) - int(self.rows[PLACE].null_count)
+
+    @property
+    def is_none(self) -> bool:
+        """Return whether no record changes, and none is missing from the log."""
+        return not self.replaced and not len(self.removed) and not self.unknown
+
+
+def correction_of(
+    workspace: Workspace, source: Source, version: TableVersion, after: DataFrame, before: DataFrame
+) -> Correction:
+    """Find the records that a version of a table corrects, from the rows that it may have changed, as records."""
+    columns = [name for name in after.columns if name not in (RESCUED, MALFORMED, FILE, POSITION, MODIFIED)]
+    identity, is_whole = _identity(source, pipeline_of(version.folder))
+    same = (_IDENTITY, _CONTENT)
+    old, new = (_numbered(_told_apart(frame, columns, identity), same, (FILE, POSITION)) for frame in (before, after))
+    gone = computed(old.join(new, [*same, _NTH], "left_anti").drop(_NTH, FILE, POSITION))
+    came = computed(new.join(old, [*same, _NTH], "left_anti").drop(_NTH))
+    gone = _with_places(workspace, source, gone, columns, identity if is_whole else ())
+    if identity:
+        gone, came = (_numbered(frame, (_IDENTITY,), (_CONTENT,)).drop(_CONTENT) for frame in (gone, came))
+        both = gone.join(came, [_IDENTITY, _NTH], "full_outer")
+    else:
+        both = gone.unionByName(came, allowMissingColumns=True)
+    found = both.select(FILE, POSITION, PLACE, PLACE_ARRIVAL, _GONE).toArrow()
+    return _judged(source, version, found)
+
+
+def _judged(source: Source, version: TableVersion, found: pa.Table) -> Correction:
+    """Say what becomes of each row that is gone, each that came, and each that another one replaced."""
+    came, known = pc.is_valid(found[FILE]), pc.is_valid(found[PLACE])
+    takes = pc.and_(came, pc.is_valid(found[PLACE_ARRIVAL]))  # a record without an arrival was never judged
+    rows = found.filter(came).select([FILE, POSITION, PLACE, PLACE_ARRIVAL])
+    place = pc.if_else(pc.is_valid(rows[PLACE_ARRIVAL]), rows[PLACE], pa.scalar(None, pa.int64()))
+    rows = rows.set_column(2, PLACE, place)
+    removed = found.filter(pc.and_(known, pc.invert(takes)))[PLACE]
+    unknown = found.filter(pc.and_(pc.is_valid(found[_GONE]), pc.invert(known)))
+    return Correction(source.name, version, rows, np.sort(np.asarray(removed, np.int64)), len(unknown))
+
+
+def _told_apart(records: DataFrame, columns: Sequence[str], identity: Sequence[str]) -> DataFrame:
+    """Return the place of each record, its content, and the columns that distinguish it from others."""
+    return records.select(
+        FILE, POSITION, _text_of(columns, records).alias(_CONTENT), _text_of(identity, records).alias(_IDENTITY)
+    )
+
+
+def _text_of(columns: Sequence[str], records: DataFrame) -> Column:
+    """Return a STRING of values of columns, equal if these are; a malformed record has only its text."""
+    here = records.columns
+    values = [f"{quoted(name) if name in here else 'NULL'} AS {quoted(name)}" for name in (*columns, MALFORMED)]
+    return F.expr(as_json(*values))
+
+
+def _numbered(frame: DataFrame, by: Sequence[str], order: Sequence[str]) -> DataFrame:
+    return frame.withColumn(_NTH, F.row_number().over(Window.partitionBy(*by).orderBy(*order)))
+
+
+def _with_places(
+    workspace: Workspace, source: Source, gone: DataFrame, columns: Sequence[str], identity: Sequence[str]
+) -> DataFrame:
+    """Return rows that are gone with the number and the arrival of their record; null where the log has none."""
+    key = _IDENTITY if identity else _CONTENT
+    asked = _numbered(gone.withColumn(_KEY, F.col(key)), (_KEY,), (_IDENTITY, _CONTENT)).withColumn(_GONE, F.lit(1))
+    out = excluded(workspace)
+    everything = Excluded(corrected=out.corrected, places=out.places, records=out.records)  # also excluded records
+    log = as_it_is(workspace, everything, 0, workspace.progress.log_end()).where(F.col(c.SOURCE) == source.name)
+    own = log.select(
+        F.col(c.SEQ).alias(PLACE),
+        c.to_us(c.ARRIVAL).alias(PLACE_ARRIVAL),
+        _text_of(identity or columns, log).alias(_KEY),
+    )
+    own = own.join(asked.select(_KEY).distinct(), _KEY, "left_semi")
+    places = _numbered(own, (_KEY,), (PLACE,))
+    return computed(asked.join(places, [_KEY, _NTH], "left").drop(_KEY, _NTH))
+
+
+def _identity(source: Source, of: Published | None) -> tuple[tuple[str, ...], bool]:
+    """Return the columns of the source that distinguish rows of a table, and whether these are all such columns."""
+    keys = _keys_of(of) if of is not None else ()
+    known = {
+        name: name_in_tables(column, source.rename)
+        for column in top_level_names(source.columns)
+        for name in all_names(column, source.rename)
+    }
+    there = tuple(known[key] for key in keys if key in known)
+    is_whole = len(there) == len(keys)
+    if not is_whole and set(_BOUNDS) & {*keys} and not set(_BOUNDS) & {*known}:
+        return (), False  # otherwise a result would take the place of a result of another time
+    return there, is_whole and bool(keys)
+
+
+def _keys_of(of: Published) -> tuple[str, ...]:
+    """Return the columns that distinguish the rows of a pipeline's table; none if they are not known."""
+    if of.table in (tables.ORDERED_EVENTS, tables.HELD_EVENTS, tables.RAW_EVENTS):
+        return (c.SEQ,)
+    folder, _, name = of.table.partition("/")
+    if folder not in ("windows", "history") or (text := of.spec) is None:
+        return ()
+    try:
+        windows = Spec.model_validate(json.loads(text)).windows
+    except ValidationError:  # written by a Tidemark with other keys
+        return ()
+    keys = next((window.key_columns for window in windows if window.name == name), ())
+    return (*keys, "_revision") if keys and folder == "history" else keys
+
+
+def item_of(workspace: Workspace, correction: Correction, taken: pa.Table, end_seq: int) -> dict[str, Any]:
+    """Return the control item of a correction, after an ingestion that ends at `end_seq`.
+
+    `taken` has the records of all sources that take places: `_source`, `_arrival_seq` and PLACE.
+    """
+    taken = taken.filter(pc.equal(taken[c.SOURCE], correction.source)).sort_by(PLACE)
+    places, records = (np.asarray(taken[name], np.int64) for name in (PLACE, c.SEQ))
+    removed, version = correction.removed, correction.version
+    touched = np.concatenate([places, removed])
+    said = {
+        "source": correction.source,
+        "version": version.version,
+        **_upstream(version),
+        "replaced": pairs_of(places, records),
+        "records": ranges_of(removed),
+        "moved_clock": bool(len(removed)) and moved_clock(workspace, removed),
+        "judged": bool((touched < workspace.progress.processed_end()).any()),
+    }
+    argument = json.dumps(said, separators=(",", ":"))
+    return control_item(end_seq - 1, CORRECTION, sentence_of(correction), argument=argument)
+
+
+def _upstream(version: TableVersion) -> Mapping[str, Any]:
+    """Return the pipeline and the batch that made a version; nothing if no pipeline made it."""
+    of = pipeline_of(version.folder)
+    made_by = None if of is None else of.commit_of(version.version)
+    if of is None or made_by is None:
+        return {}
+    said = {"pipeline": of.root.name, "table": of.table, "batch": made_by.batch_id, "of": made_by.plan.kind}
+    return said if made_by.reason is None else said | {"why": made_by.reason}
+
+
+def sentence_of(correction: Correction) -> str:
+    """Say what a version of a table corrects, and which batch made it."""
+    said = _upstream(correction.version)
+    why = f": {said['why']}" if "why" in said else ""
+    by = f" (batch {said['batch']} of {said['pipeline']}, {said['of']}{why})" if said else ""
+    new = len(correction.rows) - correction.replaced
+    counts = {"replaces": correction.replaced, "takes away": len(correction.removed), "adds": new}
+    did = ", ".join(f"{what} {n:,} record{'' if n == 1 else 's'}" for what, n in counts.items() if n)
+    found = f"{correction.source}: version {correction.version.version}{by} {did or 'changes no record'}"
+    if not correction.unknown:
+        return found
+    rows = "row" if correction.unknown == 1 else "rows"
+    return f"{found}; the log has no record of {correction.unknown:,} {rows} that it took away"

@@ -1,0 +1,111 @@
+"""A simulation as text: today and each setting side by side, then the rows that would change most.
+
+Here: words and layout. Not here: the numbers (simulation.py).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tidemark.assets.questions.what_if.preview import RowChange
+from tidemark.assets.questions.words import aligned
+from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ
+
+if TYPE_CHECKING:
+    from tidemark.assets.questions.what_if.simulation import Simulated, Simulation
+
+_MOST_ROWS = 5
+_NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def text_of(simulation: "Simulation") -> str:
+    """Return a simulation as lines for a terminal."""
+    blocks = [list(_head(simulation)), list(_numbers(simulation)), list(_notes(simulation))]
+    blocks += [list(_largest(label, one)) for label, one in _labelled(simulation) if one.settings]
+    return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def _labelled(simulation: "Simulation") -> list[tuple[str, "Simulated"]]:
+    """Return each answer with the head of its column: the setting itself where it is short, else a letter."""
+    settings = [" ".join(one.settings) for one in simulation.others]
+    are_short = all(len(one) <= 40 for one in settings) and len(settings) <= 3
+    labels = settings if are_short else [_NAMES[number % 26] for number in range(len(settings))]
+    return list(zip(["today", *labels], simulation.results, strict=True))
+
+
+def _head(simulation: "Simulation") -> Iterator[str]:
+    judged = f"{simulation.records:,} records of the log judged with each setting"
+    yield f"{simulation.name}: {judged}; nothing was written"
+    for label, one in _labelled(simulation)[1:]:
+        if label != " ".join(one.settings):
+            yield f"  {label}: {' '.join(one.settings)}"
+
+
+def _numbers(simulation: "Simulation") -> Iterator[str]:
+    each = _labelled(simulation)
+    reasons = sorted({reason for _, one in each for reason in one.dead_letters})
+    rows = [("dead letters", *(f"{sum(one.dead_letters.values()):,}" for _, one in each))]
+    rows += [(f"  {reason}", *(f"{one.dead_letters.get(reason, 0):,}" for _, one in each)) for reason in reasons]
+    for name in dict.fromkeys(name for _, one in each for name in one.tables):
+        found = [one.tables.get(name) for _, one in each]
+        rows.append((f"rows of {name}", *("" if one is None else f"{one.after:,}" for one in found)))
+        for what, of in (("new", "new"), ("gone", "gone"), ("changed", "other")):
+            counts = ["" if one is None else f"{getattr(one, of):,}" for one in found[1:]]
+            if any(count not in ("", "0") for count in counts):
+                rows.append((f"  {what}", "", *counts))
+    yield from aligned(("", *(label for label, _ in each)), rows)
+
+
+def _notes(simulation: "Simulation") -> Iterator[str]:
+    for label, one in _labelled(simulation):
+        for note in one.notes:
+            yield f"{label}: {note}"
+        back = {name: found.reopened for name, found in one.tables.items() if found.reopened}
+        for name, count in back.items():
+            rows = f"{count:,} rows of {name} that were published"
+            what = "events" if name in one.joins else "windows"
+            yield f"{label}: {rows} would not be final until their {what} close"
+
+
+def _largest(label: str, one: "Simulated") -> Iterator[str]:
+    """Yield the rows of each window and join that would change most."""
+    found = [rows for rows in one.tables.values() if rows.rows]
+    if not found:
+        if not one.notes:
+            yield f"{label}: no result would change"
+        return
+    yield f"The largest differences with {label}"
+    for rows in sorted(found, key=lambda rows: (-rows.changed, rows.name)):
+        yield f"  {rows.name}, {rows.changed:,} of {max(rows.before, rows.after):,} rows differ"
+        for row in rows.rows[:_MOST_ROWS]:
+            yield f"    {_change(row)}"
+
+
+def _change(row: RowChange) -> str:
+    whose = _whose(row.key)
+    if row.before is None:
+        return f"{whose}: new, {_values(row.after or {})}"
+    if row.after is None:
+        return f"{whose}: gone, it was {_values(row.before)}"
+    each = [name for name in dict.fromkeys([*row.before, *row.after]) if not name.startswith("_")]
+    names = [name for name in each if row.before.get(name) != row.after.get(name)]
+    names = names or [RIGHT_SEQ]  # a partner in a join that has the same values
+    return f"{whose}: {', '.join(f'{n} {_value(row.before.get(n))} → {_value(row.after.get(n))}' for n in names)}"
+
+
+def _whose(key: Mapping[str, Any]) -> str:
+    """Return the window and group of a row; of a row of a join its event, or both events of a pair."""
+    if "window_start" not in key:
+        return " and ".join(f"event {key[seq]:,}" for seq in (LEFT_SEQ, RIGHT_SEQ) if key.get(seq) is not None)
+    group = {name: value for name, value in key.items() if name not in ("window_start", "window_end")}
+    start = str(key["window_start"]).replace("T", " ").replace(".000Z", "")
+    return f"{start} {', '.join(f'{name} {_value(value)}' for name, value in group.items())}".strip()
+
+
+def _values(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {_value(value)}" for name, value in values.items() if not name.startswith("_"))
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.6g}"
+    return "null" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
