@@ -15,10 +15,10 @@ setup: ## build the environment in .venv; seconds when it is there already
 	@tools/setup.sh
 
 demo: setup ## run the demo pipeline and print what came out
-	@$(BIN)/python -m tidemark.pipelines.demo
+	@$(BIN)/python -m tidemark.pipelines.demos.flights
 
 demo-join: setup ## join a year of flights with the weather in which they left, and compare
-	@$(BIN)/python -m tidemark.pipelines.demo_join
+	@$(BIN)/python -m tidemark.pipelines.demos.weather
 
 demo-kafka: setup ## play the demo through a broker of Kafka on this machine, and compare
 	@$(BIN)/python -m examples.kafka.demo
@@ -82,4 +82,4 @@ screenshots: setup ## make the pictures of the documentation anew, from the demo
 	@$(BIN)/python -m tests.browser.screenshots
 
 ui: setup ## open Dagster at http://localhost:3000; Ctrl-C ends it
-	@$(BIN)/python -m tidemark.pipelines.ui
+	@$(BIN)/python -m tidemark.pipelines.demos.ui

@@ -14,7 +14,7 @@ from benchmarks.logs import land_lines
 from benchmarks.timing import Figure, Report, seconds
 from tidemark.assets.log.exclusions import records_between
 from tidemark.assets.rebuild.days import range_of_windows, rebuild_days
-from tidemark.pipelines.runner import RunOptions, run_pipeline
+from tidemark.pipelines.running.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
 from tidemark.resources.spark.session import local_session, session_config

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from benchmarks.logs import land_lines
 from benchmarks.machine import family
-from tidemark.pipelines.runner import RunOptions, run_pipeline
+from tidemark.pipelines.running.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
 

@@ -22,11 +22,11 @@ from sqlalchemy import create_engine, inspect, text
 from benchmarks.machine import described
 from tidemark.assets.catalog.days import partitions as day_partitions
 from tidemark.assets.catalog.days.partitions import Told, show_days, show_days_first
-from tidemark.pipelines.execution import backfill_days, chosen_days
-from tidemark.pipelines.rebuilding import chosen_windows
-from tidemark.pipelines.runner import RunOptions, run_pipeline
+from tidemark.pipelines.code_location.rebuilding import chosen_windows
+from tidemark.pipelines.code_location.upkeep import forget_runs
+from tidemark.pipelines.running.execution import backfill_days, chosen_days
+from tidemark.pipelines.running.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.pipelines.upkeep import forget_runs
 from tidemark.resources.settings import Settings, use_dagster_home
 from tidemark.resources.spark.session import local_session, session_config
 from tidemark.resources.workspace import SpecFile, Workspace

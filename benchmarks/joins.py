@@ -29,7 +29,7 @@ from benchmarks.logs import JITTER_MS, STEP_MS, spark_of_two_cores
 from benchmarks.micro_batches import SPEC as THREE_WINDOWS
 from benchmarks.peers import AS_OF
 from benchmarks.timing import BUDGET, INTO, LOGS, Figure, Report, within
-from tidemark.pipelines.runner import RunOptions, run_pipeline
+from tidemark.pipelines.running.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources import tables
 from tidemark.resources.settings import Settings

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.logs import land_busy_keys, spark_of_two_cores
 from benchmarks.timing import INTO, Figure, Report
-from tidemark.pipelines.runner import RunOptions, run_pipeline
+from tidemark.pipelines.running.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
 

@@ -21,7 +21,7 @@ from tidemark.assets.questions.record import RecordQuestions
 from tidemark.assets.questions.times import PipelineLog
 from tidemark.assets.questions.what_if.simulation import Setting, simulation_of
 from tidemark.pipelines.command_line import pipeline_of
-from tidemark.pipelines.runner import RunOptions, run_pipeline
+from tidemark.pipelines.running.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources import tables
 from tidemark.resources.settings import Settings

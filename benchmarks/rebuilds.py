@@ -15,9 +15,9 @@ from benchmarks.logs import land_busy_keys
 from benchmarks.machine import family
 from benchmarks.micro_batches import SPEC
 from benchmarks.timing import INTO, Figure, Report
-from tidemark.pipelines.execution import rebuild_pipeline
-from tidemark.pipelines.rebuilding import RebuildSettings
-from tidemark.pipelines.runner import RunOptions, run_pipeline
+from tidemark.pipelines.code_location.rebuilding import RebuildSettings
+from tidemark.pipelines.running.execution import rebuild_pipeline
+from tidemark.pipelines.running.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace

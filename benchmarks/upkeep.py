@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 from dagster import DagsterInstance
 
 from benchmarks.growth import live_heap_mb
-from tidemark.pipelines import upkeep
-from tidemark.pipelines.runner import RunOptions, run_pipeline
+from tidemark.pipelines.code_location import upkeep
+from tidemark.pipelines.code_location.upkeep import maintain
+from tidemark.pipelines.running.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.pipelines.upkeep import maintain
 from tidemark.resources.delta.upkeep import size_of
 from tidemark.resources.settings import Settings, use_dagster_home
 from tidemark.resources.spark.session import local_session, session_config

@@ -1,7 +1,7 @@
 """The command line `tidemark`: its commands.
 
 Here: what a person types and reads. Not here: what commands share (command_line.py), the commands of files of their
-own (commands/), running (runner.py), layout (terminal.py).
+own (commands/), running (running/runner.py), layout (views/terminal.py).
 
 Dagster and Spark take seconds to import, so each command imports what it needs, and `--help` needs neither.
 """
@@ -38,7 +38,7 @@ from tidemark.timeops.errors import TidemarkError
 from tidemark.timeops.problems import SpecFileError, spec_error
 
 if TYPE_CHECKING:
-    from tidemark.pipelines.runner import RunOptions, RunReport
+    from tidemark.pipelines.running.runner import RunOptions, RunReport
     from tidemark.resources.places.place import Place
     from tidemark.resources.settings import Settings
     from tidemark.resources.workspace import SpecFile, Workspace
@@ -94,7 +94,7 @@ def run(
         raise click.UsageError("Use either --live or --end-of-input flush, not both.")
     if reopen is not None:
         reopen = sentence(reopen, "--reopen")
-    from tidemark.pipelines.runner import RunOptions, check_live
+    from tidemark.pipelines.running.runner import RunOptions, check_live
 
     files = read_specs(specs, overrides)
     for file in files if live else ():
@@ -176,7 +176,7 @@ def accept(*, spec: Path, batch: int, reason: str, warehouse: "Place | None", ov
     Exit status: as for `tidemark run`.
     """
     reason = sentence(reason, "--reason")
-    from tidemark.pipelines.runner import RunOptions
+    from tidemark.pipelines.running.runner import RunOptions
     from tidemark.resources.workspace import Acceptance
 
     [file] = read_specs([spec], overrides)
@@ -206,9 +206,9 @@ def run_all(files: Sequence["SpecFile"], settings: "Settings", options: "RunOpti
 
 def _run_one(file: "SpecFile", settings: "Settings", options: "RunOptions") -> bool:
     """Run a pipeline and show what it did; return False if files were held back."""
-    from tidemark.pipelines.instance import instance_at_need
-    from tidemark.pipelines.runner import run_pipeline
-    from tidemark.pipelines.terminal import show_report, telling
+    from tidemark.pipelines.running.instance import instance_at_need
+    from tidemark.pipelines.running.runner import run_pipeline
+    from tidemark.pipelines.views.terminal import show_report, telling
     from tidemark.resources.workspace import Workspace
 
     name = file.spec.name
@@ -247,7 +247,7 @@ def _losses_without_alert(workspace: "Workspace", done: "RunReport") -> Sequence
 def _run_cases(file: "SpecFile", cases: Sequence[Path]) -> int:
     """Run and show the cases of each file, which are all read before; return the exit status."""
     from tidemark.pipelines.case_tests.suite import judge, read_cases, show_verdicts
-    from tidemark.pipelines.terminal import telling
+    from tidemark.pipelines.views.terminal import telling
     from tidemark.resources.spark.choice import choose_spark, open_session
 
     all_hold = []
@@ -283,7 +283,7 @@ def _with_expressions(wrong: SpecFileError, path: Path, overrides: Sequence[str]
 
 def _check_expressions(file: "SpecFile") -> None:
     from tidemark.assets.schemas import table_schemas
-    from tidemark.pipelines.terminal import telling
+    from tidemark.pipelines.views.terminal import telling
     from tidemark.resources.spark.choice import choose_spark, open_session
     from tidemark.resources.workspace import without_tables
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 
 from tidemark.assets.catalog.asset_specs import asset_key, asset_specs
 from tidemark.pipelines.definitions import definitions
-from tidemark.pipelines.examples import ROOMS, lay_out_example
+from tidemark.pipelines.examples.files import ROOMS, lay_out_example
 from tidemark.pipelines.spec_files import read_specs
 from tidemark.resources.places.place import is_url, place_of
 from tidemark.resources.settings import from_environment

@@ -42,13 +42,13 @@ from tidemark.assets.catalog.asset_specs import Shown, Translate, asset_specs
 from tidemark.assets.catalog.runs import SPARK, LiveRun, OpenWorkspace, StageContext, process_of_run
 from tidemark.assets.live import BATCH, NOTHING_ASKED, live_assets
 from tidemark.assets.rebuild.day_assets import window_assets
+from tidemark.pipelines.code_location.launching import live_schedule, live_sensor
+from tidemark.pipelines.code_location.questions import audit_job, question_job
+from tidemark.pipelines.code_location.rebuilding import rebuild_jobs
+from tidemark.pipelines.code_location.upkeep import upkeep_job
+from tidemark.pipelines.code_location.watches import batch_watch
 from tidemark.pipelines.command_line import SPECS
-from tidemark.pipelines.launching import live_schedule, live_sensor
-from tidemark.pipelines.questions import audit_job, question_job
-from tidemark.pipelines.rebuilding import rebuild_jobs
 from tidemark.pipelines.spec_files import WrongSpec, read_specs
-from tidemark.pipelines.upkeep import upkeep_job
-from tidemark.pipelines.watches import batch_watch
 from tidemark.resources.opening import Memory
 from tidemark.resources.places.place import place_of
 from tidemark.resources.settings import Settings, from_environment, note_code_location

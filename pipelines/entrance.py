@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from tidemark.pipelines.process_end import code_after, finish
-from tidemark.pipelines.warm_asking import run_in_fork
+from tidemark.pipelines.warm.asking import run_in_fork
+from tidemark.pipelines.warm.process_end import code_after, finish
 
 _STAY_HERE = ("serve",)
 _NEW_OBJECTS = 5_000

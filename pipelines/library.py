@@ -1,7 +1,8 @@
 """The functions with which a program runs, plans and asks pipelines: `tm.run`, `tm.replay`, `tm.explain` and others.
 
 Here: their arguments, and the process of the caller, which finds its Spark and its handlers of signals as they were.
-Not here: what commands and these functions share (runner.py, execution.py, instance.py), `tm.status` (status.py).
+Not here: what commands and these functions share (running/runner.py, running/execution.py, running/instance.py),
+`tm.status` (views/status.py).
 """
 
 import logging
@@ -23,13 +24,19 @@ from tidemark.assets.state.completeness import reached_by
 from tidemark.pipelines.case_tests.capture import Captured
 from tidemark.pipelines.case_tests.capture import capture as captured
 from tidemark.pipelines.case_tests.suite import CasesReport, judge, read_cases
+from tidemark.pipelines.code_location.questions import settings_with, stretch_of
+from tidemark.pipelines.code_location.rebuilding import (
+    RebuildSettings,
+    Rebuilt,
+    RejudgeSettings,
+    ReplaySettings,
+    chosen_windows,
+)
 from tidemark.pipelines.command_line import SPECS, pipeline_of
-from tidemark.pipelines.deciding import Rejudged, Replayed, corrected_lines, decide
-from tidemark.pipelines.execution import BackfillReport, backfill_days, chosen_days, rebuild_pipeline
-from tidemark.pipelines.instance import InstanceAtNeed, instance_at_need
-from tidemark.pipelines.questions import settings_with, stretch_of
-from tidemark.pipelines.rebuilding import RebuildSettings, Rebuilt, RejudgeSettings, ReplaySettings, chosen_windows
-from tidemark.pipelines.runner import RunOptions, RunReport, check_live, run_pipeline
+from tidemark.pipelines.operators.deciding import Rejudged, Replayed, corrected_lines, decide
+from tidemark.pipelines.running.execution import BackfillReport, backfill_days, chosen_days, rebuild_pipeline
+from tidemark.pipelines.running.instance import InstanceAtNeed, instance_at_need
+from tidemark.pipelines.running.runner import RunOptions, RunReport, check_live, run_pipeline
 from tidemark.pipelines.spec_files import as_shown, read_spec
 from tidemark.resources.machine import listening
 from tidemark.resources.settings import Clock, Settings, ensure_dagster_home, from_environment

@@ -1,7 +1,7 @@
 """The process that has everything imported, and forks: for runs that Dagster launches, and for commands.
 
-Here: that process and its forks. Not here: who asks it (warm_asking.py), who keeps it (serving.py, ui.py), what a
-run does (runner.py).
+Here: that process and its forks. Not here: who asks it (warm/asking.py), who keeps it (warm/serving.py, demos/ui.py),
+what a run does (running/runner.py).
 """
 
 import atexit
@@ -24,8 +24,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tidemark.pipelines.process_end import code_after, finish
-from tidemark.pipelines.warm_asking import (
+from tidemark.pipelines.warm.asking import (
     GO,
     NOTE,
     PATIENCE_S,
@@ -37,6 +36,7 @@ from tidemark.pipelines.warm_asking import (
     received_line,
     user_of,
 )
+from tidemark.pipelines.warm.process_end import code_after, finish
 from tidemark.resources.scratch import new_scratch
 
 _LOOK_EVERY_S = 1.0
@@ -49,8 +49,8 @@ _IMPORTS = (
     "tidemark.assets.catalog.display.pictures",
     "tidemark.pipelines.cli",
     "tidemark.pipelines.definitions",
-    "tidemark.pipelines.execution",
-    "tidemark.pipelines.runner",
+    "tidemark.pipelines.running.execution",
+    "tidemark.pipelines.running.runner",
 )
 
 

@@ -1,6 +1,6 @@
 """Dagster's launcher of runs, which `dagster.yaml` names: a run begins as a fork of the warm process.
 
-Here: the launcher. Not here: the process that forks (warm_process.py), what a run does (runner.py).
+Here: the launcher. Not here: the process that forks (warm_process.py), what a run does (running/runner.py).
 
 Without the process the launcher does as Dagster's default one: a new Python imports Dagster, Spark's client and the
 checks before the first stage of each run, which takes seconds.
@@ -11,7 +11,7 @@ from pathlib import Path
 from dagster import DagsterInstance, DagsterRun, DefaultRunLauncher
 from dagster._core.launcher import LaunchRunContext
 
-from tidemark.pipelines.warm_asking import ask, environment, python_of
+from tidemark.pipelines.warm.asking import ask, environment, python_of
 
 
 class WarmRunLauncher(DefaultRunLauncher):

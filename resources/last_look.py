@@ -1,7 +1,8 @@
 """The note of a Dagster home on the last look without work that was reported to Dagster.
 
 Here: the note, and for how long it holds. Not here: what a look finds (assets/ingestion/pending_work.py), what is
-reported of it (assets/catalog/held_back.py, assets/catalog/days/partitions.py), who asks (pipelines/instance.py).
+reported of it (assets/catalog/held_back.py, assets/catalog/days/partitions.py), who asks
+(pipelines/running/instance.py).
 
 A report of other findings removes the note. Where that is impossible (a person deletes days in Dagster's UI, a
 machine with another home shares its database) the note is believed for an hour.

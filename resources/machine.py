@@ -2,7 +2,7 @@
 
 Here: recognizing such failures among all failures, in the operator's words; the handlers of Ctrl-C and SIGTERM, and
 which of the two came. Not here: where files are written, tables that cannot be read (delta/versions.py), starting
-another Spark (spark/choice.py), the tidying up of a stopped run (pipelines/execution.py).
+another Spark (spark/choice.py), the tidying up of a stopped run (pipelines/running/execution.py).
 
 An exception from a handler is not enough. Dagster and Spark replace our handlers, Dagster tries an interrupted stage
 again, and Python drops errors inside a finalizer. So Python also writes the number of each signal into a socket,

@@ -1,7 +1,8 @@
 """Values that must be nowhere any more, and the files that still hold one.
 
 Here: which texts are sought, and reading files of any kind for them: bytes, columns of Parquet, cells of SQLite. Not
-here: whose values these are, and which files are read (assets/rebuild/decisions/erasing.py, pipelines/forgetting.py).
+here: whose values these are, and which files are read (assets/rebuild/decisions/erasing.py,
+pipelines/operators/forgetting.py).
 
 Bytes alone do not show what a Parquet file holds: values are compressed, and many share a dictionary or a beginning.
 So each of its columns is decoded and compared, in addition to its bytes, which have bounds and names as they are. A

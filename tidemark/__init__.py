@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from tidemark.assets.questions.what_if.simulation import Simulation
     from tidemark.assets.questions.what_if.spec_plan import SpecPlan
     from tidemark.pipelines.case_tests.suite import CasesReport
+    from tidemark.pipelines.code_location.rebuilding import Rebuilt
+    from tidemark.pipelines.code_location.resource import TidemarkResource
     from tidemark.pipelines.component import TidemarkPipelines
-    from tidemark.pipelines.deciding import Rejudged, Replayed
     from tidemark.pipelines.definitions import definitions
-    from tidemark.pipelines.execution import BackfillReport
     from tidemark.pipelines.library import (
         advise,
         backfill,
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
         simulate,
         test,
     )
-    from tidemark.pipelines.rebuilding import Rebuilt
-    from tidemark.pipelines.resource import TidemarkResource
-    from tidemark.pipelines.runner import RunReport
+    from tidemark.pipelines.operators.deciding import Rejudged, Replayed
+    from tidemark.pipelines.running.execution import BackfillReport
+    from tidemark.pipelines.running.runner import RunReport
     from tidemark.pipelines.spec_files import spec
-    from tidemark.pipelines.status import Status, status
+    from tidemark.pipelines.views.status import Status, status
     from tidemark.resources.batches.committed import consistent, read, table
     from tidemark.timeops.errors import BusyError, InputError, LakeError, MachineError, SpecError, TidemarkError
     from tidemark.timeops.library import AdjustedEvents, adjust, window_dead_letters, windows
@@ -101,13 +101,13 @@ __all__ = [
 _MODULES = {
     "tidemark.assets.catalog.asset_specs": ["asset_key"],
     "tidemark.pipelines.component": ["TidemarkPipelines"],
-    "tidemark.pipelines.deciding": ["Rejudged", "Replayed"],
+    "tidemark.pipelines.operators.deciding": ["Rejudged", "Replayed"],
     "tidemark.pipelines.definitions": ["definitions"],
     "tidemark.assets.questions.advice": ["Advice"],
     "tidemark.assets.questions.what_if.simulation": ["Simulation"],
     "tidemark.assets.questions.what_if.spec_plan": ["SpecPlan"],
     "tidemark.pipelines.case_tests.suite": ["CasesReport"],
-    "tidemark.pipelines.execution": ["BackfillReport"],
+    "tidemark.pipelines.running.execution": ["BackfillReport"],
     "tidemark.pipelines.library": [
         "advise",
         "backfill",
@@ -122,11 +122,11 @@ _MODULES = {
         "simulate",
         "test",
     ],
-    "tidemark.pipelines.rebuilding": ["Rebuilt"],
-    "tidemark.pipelines.resource": ["TidemarkResource"],
-    "tidemark.pipelines.runner": ["RunReport"],
+    "tidemark.pipelines.code_location.rebuilding": ["Rebuilt"],
+    "tidemark.pipelines.code_location.resource": ["TidemarkResource"],
+    "tidemark.pipelines.running.runner": ["RunReport"],
     "tidemark.pipelines.spec_files": ["spec"],
-    "tidemark.pipelines.status": ["Status", "status"],
+    "tidemark.pipelines.views.status": ["Status", "status"],
     "tidemark.resources.batches.committed": ["consistent", "read", "table"],
     "tidemark.timeops.errors": [
         "BusyError",

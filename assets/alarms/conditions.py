@@ -1,7 +1,7 @@
 """The conditions of a pipeline that need a person: a wrong spec, a batch that is left, failed checks, held input.
 
 Here: the conditions as they are now, read from the tables, the sources and the results of the last checks, without
-Spark. Not here: what `tidemark status` shows besides (pipelines/status.py), who is notified (messages.py).
+Spark. Not here: what `tidemark status` shows besides (pipelines/views/status.py), who is notified (messages.py).
 """
 
 from collections.abc import Iterator

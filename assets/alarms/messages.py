@@ -1,7 +1,7 @@
 """Messages about the conditions of a pipeline: one for each change of state, to each channel of `alerts.notify`.
 
 Here: which messages are due, their words, and what was delivered. Not here: the conditions (conditions.py), delivery
-(resources/notifying.py), when a pipeline is looked at (pipelines/watches.py).
+(resources/notifying.py), when a pipeline is looked at (pipelines/code_location/watches.py).
 
 What is wrong is read from the tables, the sources and the failed checks, so a process that dies between a commit
 and its message loses nothing: the next look finds the same condition, and that its message was not delivered. The

@@ -1,6 +1,6 @@
 """The repair that follows from an audit: what is taken back, read again and computed again, and what stays.
 
-Here: the plan, which only reads. Not here: carrying it out (pipelines/repairing.py), each of its parts
+Here: the plan, which only reads. Not here: carrying it out (pipelines/operators/repairing.py), each of its parts
 (../upkeep/foreign_changes.py, rereading.py, ../rebuild/).
 """
 

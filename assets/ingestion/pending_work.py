@@ -1,6 +1,7 @@
 """The work that a run of a pipeline would find, seen without Spark.
 
-Here: the look at sources and at the log of batches. Not here: doing it, and when to look (pipelines/launching.py).
+Here: the look at sources and at the log of batches. Not here: doing it, and when to look
+(pipelines/code_location/launching.py).
 """
 
 import hashlib

@@ -2,7 +2,7 @@
 
 Here: the days by the log's own clock, the rows of each table, one commit of all of them. Not here: what others have
 to know of it afterwards (../log/retention.py), the files of a table (resources/delta/lake.py), when it is done
-(pipelines/upkeep.py).
+(pipelines/code_location/upkeep.py).
 
 Days go by the clock of the log, never by the machine's: a stopped pipeline loses nothing. What later
 batches need is in tables of state, and rows that may change still are not final, so neither is removed here.

@@ -1,7 +1,8 @@
 """`python -m examples.kafka.demo`: the flights of the demo through Kafka, and what partitions change.
 
 Here: the topic and its records, two pipelines over it, and the comparison with the demo from files. Not here: the
-broker (broker.py), the demo from files (pipelines/demo.py), the run (pipelines/cli.py, pipelines/runner.py).
+broker (broker.py), the demo from files (pipelines/demos/flights.py), the run (pipelines/cli.py,
+pipelines/running/runner.py).
 """
 # ruff: noqa: PLC0415 - words before the seconds that Dagster and Spark take to import
 
@@ -23,7 +24,7 @@ import click
 from examples.kafka.broker import running
 from tidemark.pipelines.cli import run_all
 from tidemark.pipelines.command_line import in_words, settings_of
-from tidemark.pipelines.demo import LANDING, SPEC, flight_lines, land_flights
+from tidemark.pipelines.demos.flights import LANDING, SPEC, flight_lines, land_flights
 from tidemark.resources.places.place import remove_tree
 from tidemark.resources.tables import DEAD_LETTERS
 from tidemark.resources.workspace import Workspace
@@ -83,7 +84,7 @@ class Departure:
 def main() -> None:
     """Start a broker, play the flights, run both pipelines and print what came out."""
     with in_words():
-        from tidemark.pipelines.runner import RunOptions
+        from tidemark.pipelines.running.runner import RunOptions
         from tidemark.pipelines.spec_files import read_spec
 
         click.echo(_INTRODUCTION)

@@ -57,7 +57,7 @@ def advise(
     if picture is not None and picture.suffix.lower() not in (".png", ".svg"):
         raise click.BadParameter(f"found {picture.name}; a name that ends in .png or .svg", param_hint="--picture")
     from tidemark.assets.questions.advice import advice_of
-    from tidemark.pipelines.terminal import telling
+    from tidemark.pipelines.views.terminal import telling
 
     [file] = read_specs([spec], overrides)
     with telling(file.spec.name) as tell:
@@ -125,8 +125,8 @@ def simulate(
     Exit status: 0 done; 2 bad spec, setting or usage; 1 a failure, or nothing was processed.
     """
     from tidemark.assets.questions.what_if.simulation import simulation_of
-    from tidemark.pipelines.questions import settings_with, stretch_of
-    from tidemark.pipelines.terminal import telling
+    from tidemark.pipelines.code_location.questions import settings_with, stretch_of
+    from tidemark.pipelines.views.terminal import telling
 
     [file] = read_specs([spec], ())
     stretch, each = stretch_of(begin, end), settings_with(spec, _divided(words))

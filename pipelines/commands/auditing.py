@@ -1,6 +1,7 @@
 """Commands that look after what is stored: `tidemark audit`, `tidemark repair`.
 
-Here: what a person types and reads. Not here: the audit (assets/audit/), carrying out a repair (../repairing.py).
+Here: what a person types and reads. Not here: the audit (assets/audit/), carrying out a repair
+(../operators/repairing.py).
 """
 # ruff: noqa: PLC0415 - Dagster and Spark take seconds to import, so each command imports what it needs
 
@@ -47,7 +48,7 @@ def audit(*, spec: Path, warehouse: "Place | None", as_json: bool, from_start: b
     Exit status: 0 all holds; 1 something is wrong, or a failure; 2 bad spec or usage.
     """
     from tidemark.assets.audit.whole import audit as audit_all
-    from tidemark.pipelines.terminal import telling
+    from tidemark.pipelines.views.terminal import telling
 
     [file] = read_specs([spec], ())
     with telling(file.spec.name) as tell:
@@ -91,9 +92,9 @@ def repair(*, spec: Path, dry_run: bool, warehouse: "Place | None") -> None:
     Exit status: 0 all holds, now or with --dry-run after what would be done; 1 something cannot be repaired, or a
     failure; 2 bad spec or usage.
     """
-    from tidemark.pipelines.instance import dagster_instance
-    from tidemark.pipelines.repairing import repair_pipeline
-    from tidemark.pipelines.terminal import telling
+    from tidemark.pipelines.operators.repairing import repair_pipeline
+    from tidemark.pipelines.running.instance import dagster_instance
+    from tidemark.pipelines.views.terminal import telling
 
     [file] = read_specs([spec], ())
     settings, name = settings_of(warehouse), file.spec.name

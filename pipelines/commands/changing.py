@@ -64,14 +64,14 @@ def plan(*, spec: Path, warehouse: "Place | None", as_json: bool, overrides: tup
 
 def _plan(file: "SpecFile", warehouse: "Place | None") -> "SpecPlan":
     from tidemark.assets.questions.what_if.spec_plan import plan_of
-    from tidemark.pipelines.terminal import telling
+    from tidemark.pipelines.views.terminal import telling
 
     with telling(file.spec.name) as tell:
         return plan_of(pipeline_of(file, known_settings(warehouse), tell))
 
 
 def _show(file: "SpecFile", found: "SpecPlan") -> None:
-    from tidemark.pipelines.terminal import print_block
+    from tidemark.pipelines.views.terminal import print_block
 
     put(f"{found.name}: {_summary(found)}")
     if found.changes:
@@ -90,7 +90,7 @@ def _show(file: "SpecFile", found: "SpecPlan") -> None:
 
 
 def _summary(found: "SpecPlan") -> str:
-    from tidemark.pipelines.terminal import second
+    from tidemark.pipelines.views.terminal import second
 
     if found.batch is None or found.since is None:
         return f"no tables in {found.folder} yet; a run creates them"
@@ -105,7 +105,7 @@ def _show_changes(file: "SpecFile", changes: "Sequence[Change]") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from tidemark.pipelines.terminal import console
+    from tidemark.pipelines.views.terminal import console
     from tidemark.timeops.printable import printable
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -163,7 +163,7 @@ def _show_differences(found: "SpecPlan") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from tidemark.pipelines.terminal import console
+    from tidemark.pipelines.views.terminal import console
 
     assert found.differs is not None  # the caller has looked
     letters = {reason: pair for reason, pair in found.differs.letters.items() if pair[0] != pair[1]}
@@ -192,7 +192,7 @@ def _show_differences(found: "SpecPlan") -> None:
 
 
 def _show_corrected(found: "SpecPlan") -> None:
-    from tidemark.pipelines.deciding import difference_in_words
+    from tidemark.pipelines.operators.deciding import difference_in_words
 
     put("\nThe next run computes the tables again from the corrected records:")
     for window in found.corrected:

@@ -1,6 +1,6 @@
 """The commands that decide on records: `tidemark replay`, `tidemark rejudge` and `tidemark forget`.
 
-Here: what a person types and reads. Not here: what is done (../deciding.py, ../forgetting.py).
+Here: what a person types and reads. Not here: what is done (../operators/deciding.py, ../operators/forgetting.py).
 """
 # ruff: noqa: PLC0415 - Dagster and Spark take seconds to import, so each command imports what it needs
 
@@ -28,7 +28,7 @@ from tidemark.timeops.printable import json_line
 if TYPE_CHECKING:
     from dagster import DagsterInstance
 
-    from tidemark.pipelines.rebuilding import RejudgeSettings, ReplaySettings
+    from tidemark.pipelines.code_location.rebuilding import RejudgeSettings, ReplaySettings
     from tidemark.resources.places.place import Place
     from tidemark.resources.settings import Settings
 
@@ -81,8 +81,8 @@ def replay(
     Exit status: 0 done, or nothing to do; 2 bad spec, condition or usage; 1 a failure, or a failed blocking check.
     """
     why = sentence(reason, "--reason")
-    from tidemark.pipelines.deciding import corrected_lines
-    from tidemark.pipelines.rebuilding import ReplaySettings
+    from tidemark.pipelines.code_location.rebuilding import ReplaySettings
+    from tidemark.pipelines.operators.deciding import corrected_lines
 
     corrected = [] if fixes is None else corrected_lines(fixes)
     asked = ReplaySettings(where=where, undo=undo, corrected=corrected, reason=why, dry_run=dry_run)
@@ -127,7 +127,7 @@ def rejudge(
     why, out, back = sentence(reason, "--reason"), _numbers(exclude, "--exclude"), _numbers(include, "--include")
     if sum(map(bool, (out, where, back))) != 1:
         raise click.UsageError("Use exactly one of --exclude, --where and --include.")
-    from tidemark.pipelines.rebuilding import RejudgeSettings
+    from tidemark.pipelines.code_location.rebuilding import RejudgeSettings
 
     asked = RejudgeSettings(exclude=out, where=where, include=back, reason=why, dry_run=dry_run)
     _decide(spec, overrides, settings_of(warehouse, spark_ui=spark_ui), asked, as_json=as_json)
@@ -167,9 +167,9 @@ def forget(
     or usage.
     """
     why = sentence(reason, "--reason")
-    from tidemark.pipelines.forgetting import forget as forget_records
-    from tidemark.pipelines.instance import dagster_instance
-    from tidemark.pipelines.terminal import telling
+    from tidemark.pipelines.operators.forgetting import forget as forget_records
+    from tidemark.pipelines.running.instance import dagster_instance
+    from tidemark.pipelines.views.terminal import telling
     from tidemark.resources.workspace import silent
 
     [file] = read_specs([spec], overrides)
@@ -207,9 +207,9 @@ def _decide(
     *,
     as_json: bool,
 ) -> None:
-    from tidemark.pipelines.deciding import decide
-    from tidemark.pipelines.instance import dagster_instance
-    from tidemark.pipelines.terminal import telling
+    from tidemark.pipelines.operators.deciding import decide
+    from tidemark.pipelines.running.instance import dagster_instance
+    from tidemark.pipelines.views.terminal import telling
 
     [file] = read_specs([spec], overrides)
     name = file.spec.name

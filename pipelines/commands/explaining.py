@@ -71,7 +71,7 @@ def explain(
     """
     from tidemark.assets.questions.asking import Question, RecordAnswers
     from tidemark.assets.questions.asking import explain as answer_to
-    from tidemark.pipelines.terminal import telling
+    from tidemark.pipelines.views.terminal import telling
 
     question = Question(seq, where, window, start, _values(groups), limit)
     question.check()
@@ -108,7 +108,7 @@ def capture(*, spec: Path, stretch: str, redact: tuple[str, ...], warehouse: "Pl
     Exit status: 0 done; 2 bad spec, stretch, column or usage; 1 a failure, or nothing is committed yet.
     """
     from tidemark.pipelines.case_tests.capture import capture as captured
-    from tidemark.pipelines.terminal import telling
+    from tidemark.pipelines.views.terminal import telling
 
     first, last = _stretch(stretch)
     [file] = read_specs([spec], ())

@@ -1,7 +1,8 @@
 """Commands that look at pipelines and start no Spark: `tidemark status`, `metrics`, `notify`, `show`, `report`.
 
 Here: what a person types and reads, which table is meant, where a page is written. Not here: the facts
-(../status.py), the query (resources/delta/queries.py), layouts (../terminal.py), the page (../report/).
+(../views/status.py), the query (resources/delta/queries.py), layouts (../views/terminal.py), the page
+(../views/report/).
 """
 # ruff: noqa: PLC0415 - Delta and matplotlib take a second to import, so each command imports what it needs
 
@@ -31,8 +32,8 @@ from tidemark.timeops.printable import json_line, plural
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tidemark.pipelines.metrics import Look
-    from tidemark.pipelines.status import Status
+    from tidemark.pipelines.views.metrics import Look
+    from tidemark.pipelines.views.status import Status
     from tidemark.resources.delta.queries import Order
     from tidemark.resources.places.place import Place
     from tidemark.resources.workspace import SpecFile, Workspace
@@ -54,7 +55,7 @@ def status(*, specs: tuple[Path, ...], warehouse: "Place | None", as_json: bool,
     failure, with --check also when something is wrong: what `wrong` lists, such as input that is held back, a
     failed check of the last batch, or a batch that is not committed.
     """
-    from tidemark.pipelines.status import status as state_of
+    from tidemark.pipelines.views.status import status as state_of
 
     def look(path: Path) -> None:
         state = state_of(path, warehouse=warehouse)
@@ -121,7 +122,7 @@ def notify(*, specs: tuple[Path, ...], warehouse: "Place | None", test: bool) ->
 
 def _show_status(state: "Status") -> None:
     """Print a pipeline as a block of lines."""
-    from tidemark.pipelines.terminal import print_block
+    from tidemark.pipelines.views.terminal import print_block
 
     style = "red" if state.wrong else ""
     wrong = [("" if number else "wrong", text, style) for number, text in enumerate(state.wrong or ["nothing"])]
@@ -129,7 +130,7 @@ def _show_status(state: "Status") -> None:
 
 
 def _status_lines(state: "Status") -> "Iterator[tuple[str, str]]":
-    from tidemark.pipelines.terminal import second
+    from tidemark.pipelines.views.terminal import second
 
     if state.last is None:
         yield "records", "none: no batch has been committed yet"
@@ -172,7 +173,7 @@ def _status_lines(state: "Status") -> "Iterator[tuple[str, str]]":
 
 
 def _watermark(state: "Status") -> str:
-    from tidemark.pipelines.terminal import watermark_text
+    from tidemark.pipelines.views.terminal import watermark_text
     from tidemark.timeops.durations import roughly
 
     text = watermark_text(state.position)
@@ -182,7 +183,7 @@ def _watermark(state: "Status") -> str:
 
 
 def _last_batch(state: "Status") -> str:
-    from tidemark.pipelines.terminal import second
+    from tidemark.pipelines.views.terminal import second
     from tidemark.resources.batches.position import records_in
 
     assert state.last is not None  # the caller has looked
@@ -218,7 +219,7 @@ def metrics(*, specs: tuple[Path, ...], warehouse: "Place | None", to: Path | No
         raise click.BadParameter(
             f"found {to.name}; node_exporter reads only names that end in .prom", param_hint="--to"
         )
-    from tidemark.pipelines.metrics import look, text_of
+    from tidemark.pipelines.views.metrics import look, text_of
     from tidemark.resources.places.checks import ensure_folder
     from tidemark.resources.places.place import write_whole
 
@@ -274,7 +275,7 @@ def show(
     Exit status: 0 done, also when there are no such rows; 2 bad spec, table, condition or usage; 1 a failure, or
     nothing is committed yet.
     """
-    from tidemark.pipelines.terminal import since_boot, write_rows
+    from tidemark.pipelines.views.terminal import since_boot, write_rows
     from tidemark.resources.delta.queries import select
     from tidemark.resources.tables import BATCHES, DEAD_LETTERS
     from tidemark.resources.workspace import Workspace
@@ -372,8 +373,8 @@ def report(*, specs: tuple[Path, ...], warehouse: "Place | None", out: Path | No
     pages = _pages([file.spec.name for file in files], out)
     for page in pages:
         ensure_folder(page.parent, "--out is", "name another folder or page")
-    from tidemark.pipelines.report.page import page_of
-    from tidemark.pipelines.terminal import telling
+    from tidemark.pipelines.views.report.page import page_of
+    from tidemark.pipelines.views.terminal import telling
     from tidemark.resources.places.place import write_whole
     from tidemark.resources.workspace import Workspace
 

@@ -1,7 +1,8 @@
 """Commands that set up and look after pipelines: `tidemark init`, `backfill`, `rebuild`, `backup`, and others.
 
-Here: what a person types and reads, what `init` lays out where. Not here: what is done (../rebuilding.py,
-../upkeep.py, ../serving.py, assets/upkeep/foreign_changes.py), what `dagster.yaml` says (resources/settings.py).
+Here: what a person types and reads, what `init` lays out where. Not here: what is done
+(../code_location/rebuilding.py, ../code_location/upkeep.py, ../warm/serving.py, assets/upkeep/foreign_changes.py),
+what `dagster.yaml` says (resources/settings.py).
 """
 # ruff: noqa: PLC0415 - Dagster and Spark take seconds to import, so each command imports what it needs
 
@@ -31,7 +32,7 @@ from tidemark.pipelines.command_line import (
     spec_paths,
     warehouse_option,
 )
-from tidemark.pipelines.examples import QUAKES, ROOMS, lay_out_example
+from tidemark.pipelines.examples.files import QUAKES, ROOMS, lay_out_example
 from tidemark.resources.settings import Clock, make_dagster_home
 from tidemark.resources.spark.server import PORT
 from tidemark.resources.tables import TIMELINES
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tidemark.assets.upkeep.removal import Removal
-    from tidemark.pipelines.upkeep import Upkeep
+    from tidemark.pipelines.code_location.upkeep import Upkeep
     from tidemark.resources.places.place import Place
     from tidemark.resources.workspace import SpecFile
 
@@ -142,10 +143,10 @@ def backfill(
 
     Exit status: 0 done; 2 bad spec, days or usage; 1 a failure.
     """
-    from tidemark.pipelines.execution import backfill_days, chosen_days
-    from tidemark.pipelines.instance import dagster_instance
-    from tidemark.pipelines.rebuilding import chosen_windows
-    from tidemark.pipelines.terminal import listed, telling
+    from tidemark.pipelines.code_location.rebuilding import chosen_windows
+    from tidemark.pipelines.running.execution import backfill_days, chosen_days
+    from tidemark.pipelines.running.instance import dagster_instance
+    from tidemark.pipelines.views.terminal import listed, telling
 
     [file] = read_specs([spec], overrides)
     names = chosen_windows(file.spec, windows)
@@ -210,11 +211,11 @@ def rebuild(
     from uuid import uuid4
 
     from tidemark.assets.rebuild.switch import drop_windows
-    from tidemark.pipelines.execution import rebuild_pipeline
-    from tidemark.pipelines.instance import dagster_instance
-    from tidemark.pipelines.rebuilding import RebuildSettings
-    from tidemark.pipelines.terminal import telling
-    from tidemark.pipelines.watches import lineage_watch
+    from tidemark.pipelines.code_location.rebuilding import RebuildSettings
+    from tidemark.pipelines.code_location.watches import lineage_watch
+    from tidemark.pipelines.running.execution import rebuild_pipeline
+    from tidemark.pipelines.running.instance import dagster_instance
+    from tidemark.pipelines.views.terminal import telling
     from tidemark.resources.workspace import Workspace
 
     [file] = read_specs([spec], overrides)
@@ -274,7 +275,7 @@ def changes(
     reason = sentence(take_back, "--take-back") if take_back is not None else reason
     from uuid import uuid4
 
-    from tidemark.pipelines.watches import batch_watch
+    from tidemark.pipelines.code_location.watches import batch_watch
     from tidemark.resources.workspace import Workspace
 
     [file] = read_specs([spec], overrides)
@@ -286,7 +287,7 @@ def changes(
         put(f"{name}: {len(found) or 'no'} change{'' if len(found) == 1 else 's'} of rows by others")
     else:
         from tidemark.assets.upkeep.foreign_changes import decide_on_changes
-        from tidemark.pipelines.instance import dagster_instance
+        from tidemark.pipelines.running.instance import dagster_instance
 
         with dagster_instance(settings, name, tell=say) as instance:
             found = decide_on_changes(workspace, reason, str(uuid4()), keep=accept is not None, instance=instance)
@@ -327,10 +328,10 @@ def maintain(
         kept = parse_duration(retain)
     except SpecError as error:
         raise click.BadParameter(str(error), param_hint="--retain") from error
-    from tidemark.pipelines.instance import dagster_instance
-    from tidemark.pipelines.terminal import telling
-    from tidemark.pipelines.upkeep import look_for_old_rows
-    from tidemark.pipelines.upkeep import maintain as look_after
+    from tidemark.pipelines.code_location.upkeep import look_for_old_rows
+    from tidemark.pipelines.code_location.upkeep import maintain as look_after
+    from tidemark.pipelines.running.instance import dagster_instance
+    from tidemark.pipelines.views.terminal import telling
 
     files = read_specs(specs, overrides)
     settings = settings_of(warehouse)
@@ -369,7 +370,7 @@ def backup(*, spec: Path, target: "Place", warehouse: "Place | None") -> None:
     Exit status: 0 done; 1 a failure; 2 bad spec or usage, or there is something in DIR already.
     """
     from tidemark.assets.upkeep.backup import back_up
-    from tidemark.pipelines.terminal import telling
+    from tidemark.pipelines.views.terminal import telling
     from tidemark.resources.workspace import Workspace
 
     [file] = read_specs([spec], ())
@@ -423,7 +424,7 @@ def register(*, specs: tuple[Path, ...], warehouse: Path | None, overrides: tupl
 
     Exit status: 0 done; 1 a failure; 2 bad spec or usage.
     """
-    from tidemark.pipelines.terminal import telling
+    from tidemark.pipelines.views.terminal import telling
     from tidemark.resources.catalog import committed_view
     from tidemark.resources.catalog import register as give_names
     from tidemark.resources.spark.choice import choose_spark, open_session
@@ -481,7 +482,7 @@ def serve(*, port: int, metrics_port: int | None, spark_ui: bool) -> None:
 
     Exit status: 130 stopped with Ctrl-C; 143 with SIGTERM; 1 a failure, also when Spark ends by itself.
     """
-    from tidemark.pipelines.serving import serve as serve_until_stopped
+    from tidemark.pipelines.warm.serving import serve as serve_until_stopped
 
     try:
         settings = settings_of(spark_ui=spark_ui)

@@ -1,6 +1,7 @@
 """Upkeep of a table: few files, bounds that each reader understands, none that is obsolete, old versions readable.
 
-Not here: which tables have upkeep, and which versions have to stay (pipelines/upkeep.py), writing files (files.py).
+Not here: which tables have upkeep, and which versions have to stay (pipelines/code_location/upkeep.py), writing files
+(files.py).
 
 Upkeep does not change rows, and may continue during a run: Delta keeps the commits of both apart, and the later one
 tries again.

@@ -1,7 +1,7 @@
 """The Spark Connect server that stays warm between runs: its settings, and how runs on this machine find it.
 
 Here: its note, and its proof that it knows the token, before a run sends the token. Not here: its life
-(pipelines/serving.py), the choice of it (choice.py).
+(pipelines/warm/serving.py), the choice of it (choice.py).
 """
 
 import hmac

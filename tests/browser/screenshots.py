@@ -13,8 +13,8 @@ from playwright.sync_api import Locator, Page
 from tests import ROOT
 from tests.browser.served import WIDTH, Places, browser_page, dagster_ui
 from tests.browser.steps import DagsterUi
-from tidemark.pipelines import demo_join
-from tidemark.pipelines.demo import LANDING, SPEC, land_flights
+from tidemark.pipelines.demos import weather
+from tidemark.pipelines.demos.flights import LANDING, SPEC, land_flights
 
 IMAGES = ROOT / "docs" / "images"
 _BATCH = 60_000  # records: six batches, so that there is something to plot
@@ -29,7 +29,7 @@ def main() -> None:
         places.tidemark("run", str(SPEC), "--max-events-per-batch", str(_BATCH))
         with dagster_ui(places) as address, browser_page() as page:
             _take(DagsterUi(page, address, "flights"))
-    demo_join.land_weather(demo_join.WEATHER)
+    weather.land_weather(weather.WEATHER)
     with TemporaryDirectory() as folder:
         places = Places(Path(folder), demo_join.SPEC.parent)
         places.tidemark("run", str(demo_join.SPEC))

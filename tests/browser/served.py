@@ -52,7 +52,7 @@ class Places:
 @contextmanager
 def dagster_ui(places: Places) -> Iterator[str]:
     """Yield the UI's address, while `make ui` runs; every process of it is ended."""
-    command = [sys.executable, "-m", "tidemark.pipelines.ui", "--port", str(places.ui)]
+    command = [sys.executable, "-m", "tidemark.pipelines.demos.ui", "--port", str(places.ui)]
     log = places.root / "ui.log"
     with process(command, places.environment, log) as ui:
         wait_until(lambda: _READY in log.read_text() or ui.poll() is not None, log)

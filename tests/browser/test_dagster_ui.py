@@ -13,7 +13,7 @@ from tests.browser.served import Places, browser_page, dagster_ui
 from tests.browser.steps import DagsterUi
 from tests.chromium import chromium
 from tests.processes import wait_until
-from tidemark.pipelines.demo import SPEC, packaged_flights
+from tidemark.pipelines.demos.flights import SPEC, packaged_flights
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.workspace import Workspace
 

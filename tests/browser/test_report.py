@@ -7,7 +7,7 @@ import pytest
 
 from tests.browser.served import browser_page
 from tests.pure.report.shop import SPEC, WINDOWS, Shop, at, letter
-from tidemark.pipelines.report.page import page_of
+from tidemark.pipelines.views.report.page import page_of
 from tidemark.resources import tables
 
 pytestmark = pytest.mark.long

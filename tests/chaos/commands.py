@@ -30,8 +30,8 @@ PROCESSES.set_forkserver_preload(
         killed.__name__,
         "great_expectations",
         "pyspark.sql.connect.session",
-        "tidemark.pipelines.execution",
-        "tidemark.pipelines.runner",
+        "tidemark.pipelines.running.execution",
+        "tidemark.pipelines.running.runner",
     ]
 )
 LONGEST_S = 900

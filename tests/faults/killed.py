@@ -22,13 +22,13 @@ from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from tidemark.pipelines.code_location.rebuilding import RebuildSettings, ReplaySettings
+from tidemark.pipelines.code_location.upkeep import maintain
 from tidemark.pipelines.command_line import in_words
-from tidemark.pipelines.execution import rebuild_pipeline
-from tidemark.pipelines.forgetting import forget
-from tidemark.pipelines.rebuilding import RebuildSettings, ReplaySettings
-from tidemark.pipelines.runner import RunOptions, run_pipeline
+from tidemark.pipelines.operators.forgetting import forget
+from tidemark.pipelines.running.execution import rebuild_pipeline
+from tidemark.pipelines.running.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.pipelines.upkeep import maintain
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.places.place import Place, delta_place

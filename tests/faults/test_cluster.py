@@ -19,7 +19,7 @@ import pytest
 from tests.processes import Cluster, process, standalone_cluster, wait_until
 from tests.runs.running import assert_same_tables, rows_by_table
 from tests.s3 import BUCKET, S3Server, s3_server
-from tidemark.pipelines.demo import SPEC, land_flights
+from tidemark.pipelines.demos.flights import SPEC, land_flights
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.places.place import Place, place_of
 from tidemark.resources.tables import ORDERED_EVENTS

@@ -26,7 +26,7 @@ _OPEN = """
 import sys
 import dagster
 from tidemark.pipelines.command_line import say, settings_of
-from tidemark.pipelines.instance import dagster_instance
+from tidemark.pipelines.running.instance import dagster_instance
 print("ready", flush=True)
 sys.stdin.readline()
 with dagster_instance(settings_of(), "quakes", tell=say) as instance:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from tests.faults.killed import KILLED, OUT_OF_ORDER, Death, Gateway, rebuild_and_die, replay_and_die
 from tests.runs.landing import START, assert_tables_equal_the_oracle, land, table
 from tests.runs.running import Made, asked, assert_as_new, assert_same, changed, go, pipeline, rebuild
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 
 ORDER = (
     "beside log_control",

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from tests.faults.killed import KILLED, Death, Victim, on_every_commit, run_and_die, run_killed
 from tests.runs.landing import assert_tables_equal_the_oracle, land
 from tests.runs.running import assert_same_tables, go, pipeline, rows_by_table
-from tidemark.pipelines import upkeep
+from tidemark.pipelines.code_location import upkeep
 from tidemark.resources.delta import upkeep as table_upkeep
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.machine import java_gone

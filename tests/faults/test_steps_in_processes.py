@@ -22,7 +22,7 @@ from tests.runs.landing import land
 from tests.runs.running import scheduled
 from tidemark.assets.catalog.runs import PROCESS_TAG, LiveRun, process_of_run, say_who_runs
 from tidemark.assets.planning import begin
-from tidemark.pipelines.launching import end_dead_runs
+from tidemark.pipelines.code_location.launching import end_dead_runs
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.plans import process_of
 from tidemark.resources.delta.lake import Lake

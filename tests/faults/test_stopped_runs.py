@@ -116,7 +116,7 @@ def test_a_ctrl_c_of_a_terminal_reaches_no_process_that_prints_a_traceback(tmp_p
 import os, signal, time
 import dagster as dg
 from tidemark.pipelines.command_line import in_words, say, settings_of
-from tidemark.pipelines.instance import dagster_instance
+from tidemark.pipelines.running.instance import dagster_instance
 @dg.op
 def stage():
     time.sleep(1)  # what has been started has come as far as it can be interrupted

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.processes import wait_until
-from tidemark.pipelines.warm_asking import NOTE, received_line, warm_process
+from tidemark.pipelines.warm.asking import NOTE, received_line, warm_process
 
 WAITS = """
 name: waits

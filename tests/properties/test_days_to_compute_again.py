@@ -25,8 +25,8 @@ from tests.runs.running import Made, go, written
 from tests.runs.source.test_delta_sources import add, made, rows
 from tests.seeds import Dice
 from tidemark.assets.rebuild.differences import OF_REVISION
-from tidemark.pipelines.deciding import Decided
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.operators.deciding import Decided
+from tidemark.pipelines.running.runner import RunOptions
 
 CASES = 1
 AGGREGATES = "group_by: [k], aggregates: {n: count(*), s: sum(v)}"

@@ -18,7 +18,7 @@ from tests.runs.running import assert_same, at_the_end, committed, elsewhere, go
 from tests.runs.time.test_rejudged import rejudge
 from tests.seeds import Dice
 from tidemark.assets.judging import replay
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 
 CASES = 1
 CHANGES = ("filled", "excluded", "cast", "renamed", "time", "removed", "added")

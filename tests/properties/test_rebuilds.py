@@ -13,7 +13,7 @@ from tests.runs.landing import LINES, START, land
 from tests.runs.running import assert_as_new, assert_same, go, rebuild, written
 from tests.seeds import Dice
 from tidemark.assets.judging import replay
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 
 CASES = 1
 SOURCES = (f"{LINES}    order: position\n", f"{LINES}    order: position\n    split: k\n")

@@ -20,7 +20,7 @@ from tests.runs.landing import table
 from tidemark.assets.rebuild.shadow import Shadow
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.definitions import build_definitions
-from tidemark.pipelines.runner import RunOptions, RunReport, run_pipeline
+from tidemark.pipelines.running.runner import RunOptions, RunReport, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import Commit, Plan, this_process

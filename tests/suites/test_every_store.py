@@ -52,7 +52,7 @@ from tidemark.assets.ingestion.pending_work import look
 from tidemark.assets.rebuild.decisions.erasing import traces_in
 from tidemark.assets.rebuild.decisions.forgetting import blanking
 from tidemark.pipelines.cli import main
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.committed import consistent, read
 from tidemark.resources.batches.plans import this_process

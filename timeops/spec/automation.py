@@ -1,7 +1,8 @@
 """The keys for Dagster: what it does with a pipeline by itself, and what it shows of it.
 
 Here: the keys, and cron texts as cron and Dagster read them alike. None of them changes a result or holds a batch
-back. Not here: who acts on them (pipelines/launching.py, assets/alarms/alerts.py, assets/catalog/days/partitions.py).
+back. Not here: who acts on them (pipelines/code_location/launching.py, assets/alarms/alerts.py,
+assets/catalog/days/partitions.py).
 """
 
 import re

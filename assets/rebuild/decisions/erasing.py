@@ -2,7 +2,7 @@
 
 Here: older versions of tables, copies, entries of logs, reports of failed checks; who has to read the correction
 before; the scan of a warehouse. Not here: blanking the log (forgetting.py), Dagster's storage and what a person reads
-(pipelines/forgetting.py).
+(pipelines/operators/forgetting.py).
 
 The values themselves are written nowhere. They are read from the files of the log that the blanking commit has
 replaced, so these are deleted last: a process that is killed at any place leaves either these files or the result of

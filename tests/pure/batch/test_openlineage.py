@@ -19,8 +19,8 @@ import pytest
 from tests import ROOT
 from tests.pure.batch.batches import planned
 from tests.receiver import Receiver, receiving
+from tidemark.pipelines.code_location.watches import lineage_watch
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.pipelines.watches import lineage_watch
 from tidemark.resources import openlineage, tables
 from tidemark.resources.batches.plans import Kind, Owner, RebuildInput
 from tidemark.resources.workspace import Workspace
@@ -420,7 +420,7 @@ def test_no_batch_is_watched_where_openlineage_is_not_set_up(
 
 def test_nothing_of_openlineage_is_imported_where_it_is_not_set_up(tmp_path: Path) -> None:
     script = (
-        "import sys; from tidemark.pipelines.watches import lineage_watch;"
+        "import sys; from tidemark.pipelines.code_location.watches import lineage_watch;"
         "assert lineage_watch(lambda: None) is None;"
         "assert not [name for name in sys.modules if name.startswith('openlineage')]"
     )

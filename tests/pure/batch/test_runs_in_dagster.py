@@ -28,11 +28,11 @@ import tidemark as tm
 from tests.pure.letter.test_losses import TIMED, ahead, shop, tills
 from tests.pure.report.shop import WINDOWS
 from tidemark.assets.live import BATCH
+from tidemark.pipelines.code_location.upkeep import BY_HAND, forget_runs
 from tidemark.pipelines.command_line import say, settings_of
 from tidemark.pipelines.definitions import build_definitions, definitions, job_name
-from tidemark.pipelines.instance import dagster_instance
+from tidemark.pipelines.running.instance import dagster_instance
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.pipelines.upkeep import BY_HAND, forget_runs
 from tidemark.resources.places.place import place_of
 from tidemark.resources.settings import counted_warehouse, from_environment
 from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA, WATERMARKS, WATERMARKS_SCHEMA

@@ -191,11 +191,11 @@ def test_a_pipeline_whose_source_leads_nowhere_fails_and_keeps_no_other_from_run
 @pytest.mark.parametrize(
     ("words", "place", "said"),
     [
-        ("run good.yaml other.yaml", "tidemark.pipelines.runner.run_pipeline", "shop: "),
+        ("run good.yaml other.yaml", "tidemark.pipelines.running.runner.run_pipeline", "shop: "),
         ("validate good.yaml other.yaml", "tidemark.pipelines.cli._check_expressions", "good.yaml: "),
-        ("status good.yaml other.yaml", "tidemark.pipelines.status.status_of", "good.yaml: "),
-        ("report good.yaml other.yaml", "tidemark.pipelines.report.page.page_of", "shop: "),
-        ("maintain good.yaml other.yaml", "tidemark.pipelines.upkeep.maintain", "shop: "),
+        ("status good.yaml other.yaml", "tidemark.pipelines.views.status.status_of", "good.yaml: "),
+        ("report good.yaml other.yaml", "tidemark.pipelines.views.report.page.page_of", "shop: "),
+        ("maintain good.yaml other.yaml", "tidemark.pipelines.code_location.upkeep.maintain", "shop: "),
     ],
 )
 def test_an_unexpected_error_of_one_spec_hides_nothing_of_the_others(
@@ -227,7 +227,7 @@ def test_what_would_stop_every_pipeline_stops_the_run(monkeypatch: pytest.Monkey
     def full(*_: object, **__: object) -> None:
         raise FullDiskError("The disk is full.")
 
-    monkeypatch.setattr("tidemark.pipelines.runner.run_pipeline", full)
+    monkeypatch.setattr("tidemark.pipelines.running.runner.run_pipeline", full)
     done = call("run", "good.yaml", "other.yaml")
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr == "Not done: other. What stops shop would stop them as well:\nThe disk is full.\n"

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tidemark.pipelines.demo_join import TABLE, difference, joined, land_weather
+from tidemark.pipelines.demos.weather import TABLE, difference, joined, land_weather
 
 FLIGHTS = """\
 year,month,day,sched_dep_time,dep_delay,carrier,flight,origin,dest

@@ -24,9 +24,9 @@ from syrupy.assertion import SnapshotAssertion
 
 from tests.pure.report.shop import PER_MINUTE, SPEC, WINDOWS, Shop, at, letter, window_row
 from tidemark.pipelines.cli import main
-from tidemark.pipelines.report.page import page_of
-from tidemark.pipelines.runner import RunReport
-from tidemark.pipelines.terminal import in_a_line, lines_of, listed, show_report, write_rows
+from tidemark.pipelines.running.runner import RunReport
+from tidemark.pipelines.views.report.page import page_of
+from tidemark.pipelines.views.terminal import in_a_line, lines_of, listed, show_report, write_rows
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import Owner, this_process

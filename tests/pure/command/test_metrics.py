@@ -18,7 +18,7 @@ import tidemark as tm
 from tests import ROOT
 from tests.pure.report.shop import PER_MINUTE, SPEC, WINDOWS, Shop, window_row
 from tidemark.pipelines.cli import main
-from tidemark.pipelines.metrics import ADDRESS, MEASURES, Look, endpoint, look, text_of
+from tidemark.pipelines.views.metrics import ADDRESS, MEASURES, Look, endpoint, look, text_of
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 

@@ -20,8 +20,8 @@ from tests.receiver import Receiver, receiving
 from tidemark.assets.alarms import messages as alert_messages
 from tidemark.assets.ingestion.pending_work import signature
 from tidemark.pipelines.cli import main
-from tidemark.pipelines.launching import live_sensor
-from tidemark.pipelines.watches import alert_look, batch_watch
+from tidemark.pipelines.code_location.launching import live_sensor
+from tidemark.pipelines.code_location.watches import alert_look, batch_watch
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import Kind, this_process
 from tidemark.resources.quality.checks import Counted, Expectation, Measured, validated

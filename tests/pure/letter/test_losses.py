@@ -19,8 +19,8 @@ from tidemark.assets.batch import BatchWriter
 from tidemark.assets.catalog.display import metadata as show
 from tidemark.assets.catalog.display.evaluations import evaluation_of
 from tidemark.pipelines.definitions import build_definitions
-from tidemark.pipelines.report.page import page_of
-from tidemark.pipelines.status import status_of
+from tidemark.pipelines.views.report.page import page_of
+from tidemark.pipelines.views.status import status_of
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.quality.checks import Checked

@@ -11,7 +11,7 @@ from tests.pure.report.shop import SPEC, Shop, at, event, letter, us
 from tidemark.assets.alarms.alerts import SILENCE, alerts_of, check_alert
 from tidemark.assets.alarms.losses.of_batch import BatchLosses
 from tidemark.assets.batch import BatchWriter
-from tidemark.pipelines.report.page import page_of
+from tidemark.pipelines.views.report.page import page_of
 from tidemark.resources import tables
 from tidemark.resources.quality.checks import Checked
 from tidemark.timeops.silences import SEEN, habits_of, silent_of

@@ -15,7 +15,7 @@ from tests.pure.report.shop import WINDOWS, Shop
 from tidemark.assets.questions.what_if.preview import RowChange, Stretch, TableRows
 from tidemark.assets.questions.what_if.simulation import Setting, Simulated, Simulation, simulation_of
 from tidemark.pipelines.cli import main
-from tidemark.pipelines.questions import settings_with, stretch_of
+from tidemark.pipelines.code_location.questions import settings_with, stretch_of
 from tidemark.timeops.errors import SpecError, TidemarkError
 
 TODAY = Simulated((), {"out_of_order": 40, "early": 2}, {"by_hour": TableRows("by_hour", 9, 9, 0, 0, 0, 0, {})})

@@ -24,9 +24,9 @@ from pyspark.sql.connect.plan import CachedRemoteRelation
 from tests import ROOT
 from tests.runs.landing import land
 from tests.runs.running import go, pipeline
-from tidemark.pipelines import runner
 from tidemark.pipelines.cli import main
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running import runner
+from tidemark.pipelines.running.runner import RunOptions
 from tidemark.resources.machine import machine_failure
 from tidemark.resources.scratch import new_scratch
 from tidemark.resources.settings import Settings, from_environment

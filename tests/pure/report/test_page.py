@@ -20,9 +20,9 @@ from syrupy.assertion import SnapshotAssertion
 from tests.chromium import chromium
 from tests.pure.report.shop import HOSTILE, PER_MINUTE, SPEC, WINDOWS, Shop, at, us, window_row
 from tidemark.assets.catalog.display.pictures import draw_windows, svg
-from tidemark.pipelines.report import accounts
-from tidemark.pipelines.report.accounts import State, state_of
-from tidemark.pipelines.report.page import (
+from tidemark.pipelines.views.report import accounts
+from tidemark.pipelines.views.report.accounts import State, state_of
+from tidemark.pipelines.views.report.page import (
     MOST_ROWS,
     SHOWN_ROWS,
     of_sources,
@@ -31,7 +31,7 @@ from tidemark.pipelines.report.page import (
     page_of,
     window_part,
 )
-from tidemark.pipelines.terminal import any_value, length, no_more_than, share
+from tidemark.pipelines.views.terminal import any_value, length, no_more_than, share
 from tidemark.resources import tables
 from tidemark.timeops.spec import parse_spec
 

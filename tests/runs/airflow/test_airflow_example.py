@@ -16,7 +16,7 @@ import pytest
 import tidemark as tm
 from tests import ROOT
 from tests.processes import free_port, process, wait_until
-from tidemark.pipelines.examples import QUAKES, lay_out_example
+from tidemark.pipelines.examples.files import QUAKES, lay_out_example
 
 EXAMPLE = ROOT / "examples" / "airflow"
 DAYS = ["2026-01-03", "2026-01-04"]

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from tests.runs.landing import assert_tables_equal_the_oracle, land
 from tests.runs.running import FLUSH, go, pipeline, workspace_of, written
 from tidemark.assets.log import exclusions
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 from tidemark.resources import tables
 from tidemark.resources.recount import recount
 from tidemark.resources.spark import amount

@@ -26,7 +26,7 @@ from tests.runs.running import (
     written,
 )
 from tidemark.assets import batch as batch_at_work
-from tidemark.pipelines.runner import RunOptions, run_pipeline
+from tidemark.pipelines.running.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import BusyError, LakeError

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 import tidemark as tm
 from tests.runs.landing import START, assert_tables_equal_the_oracle, land
 from tests.runs.running import pipeline
-from tidemark.pipelines import upkeep
 from tidemark.pipelines.cli import main
+from tidemark.pipelines.code_location import upkeep
 from tidemark.resources.delta import upkeep as table_upkeep
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.workspace import Workspace

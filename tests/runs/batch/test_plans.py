@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from tests.runs.landing import LINES, START, land, table
 from tests.runs.running import Made, asked, go, rebuild, written
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 
 SPEC = (
     f"name: shop\n{LINES}"

@@ -38,7 +38,7 @@ from tidemark.assets.judging import replay
 from tidemark.assets.rebuild import switch
 from tidemark.assets.rebuild.shadow import Shadow
 from tidemark.pipelines.definitions import build_definitions
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 from tidemark.resources.batches.committed import consistent
 from tidemark.resources.delta.lake import Lake
 

@@ -16,7 +16,7 @@ from tests.runs.landing import LINES, START, land, table
 from tests.runs.running import Made, asked, go, written
 from tests.seeds import Dice
 from tidemark.assets.judging import replay
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
 

@@ -18,7 +18,7 @@ from dagster._core.definitions.asset_daemon_cursor import AssetDaemonCursor
 
 from tests import ROOT
 from tidemark.assets.rebuild.differences import Difference
-from tidemark.pipelines.downstream import links, partitions_downstream
+from tidemark.pipelines.code_location.downstream import links, partitions_downstream
 from tidemark.pipelines.spec_files import read_spec
 
 WINDOW = dg.AssetKey(["quakes", "windows", "by_hour"])

@@ -26,9 +26,9 @@ from tests.runs.running import (
 )
 from tidemark.assets.catalog.days import partitions as day_partitions
 from tidemark.assets.catalog.days.partitions import show_days_held, told_of
+from tidemark.pipelines.code_location.rebuilding import RebuildSettings
 from tidemark.pipelines.definitions import build_definitions
-from tidemark.pipelines.execution import rebuild_pipeline
-from tidemark.pipelines.rebuilding import RebuildSettings
+from tidemark.pipelines.running.execution import rebuild_pipeline
 from tidemark.timeops.spec import parse_spec
 
 SPEC = """

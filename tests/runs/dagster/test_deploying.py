@@ -20,7 +20,7 @@ from tests import ROOT
 from tests.processes import free_port, process, wait_until
 from tests.pure.source.landed import discover
 from tidemark.pipelines.cli import main
-from tidemark.pipelines.runner import RunOptions, run_pipeline
+from tidemark.pipelines.running.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
 from tidemark.resources.spark.session import session_config

@@ -46,8 +46,8 @@ from tidemark.assets.catalog.runs import FAILURE_TAG, LASTING, PROCESS_TAG, say_
 from tidemark.assets.ingestion.pending_work import look
 from tidemark.assets.ingestion.raw_events import ingest
 from tidemark.assets.schemas import create_tables
+from tidemark.pipelines.code_location.launching import WORK_TAG, decide, end_dead_runs
 from tidemark.pipelines.definitions import build_definitions, job_name
-from tidemark.pipelines.launching import WORK_TAG, decide, end_dead_runs
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.plans import Owner, process_of, this_process
 from tidemark.resources.last_look import LastLook

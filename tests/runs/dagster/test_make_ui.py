@@ -39,7 +39,7 @@ def test_the_sensor_runs_input_days_are_filled_and_computed_anew_and_ctrl_c_ends
     spec.write_text("schedule: {on_new_input: 10 s}\n" + spec.read_text())
     port, log = free_port(), tmp_path / "ui.log"
     places = {"TIDEMARK_SPECS": tmp_path, "TIDEMARK_WAREHOUSE": tmp_path / "wh", "DAGSTER_HOME": tmp_path / "dagster"}
-    command = [sys.executable, "-m", "tidemark.pipelines.ui", "--port", str(port)]
+    command = [sys.executable, "-m", "tidemark.pipelines.demos.ui", "--port", str(port)]
 
     def asked(query: str) -> Any:
         sent = Request(f"http://127.0.0.1:{port}/graphql", json.dumps({"query": query}).encode())

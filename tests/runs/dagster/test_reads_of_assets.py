@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 import tidemark as tm
 from tests.pure.report.shop import PER_MINUTE, SPEC, WINDOWS, Shop, window_row
-from tidemark.pipelines.resource import as_pandas
+from tidemark.pipelines.code_location.resource import as_pandas
 from tidemark.resources.tables import LOG_CONTROL, SPEC_ITEM
 
 KOLKATA, BERLIN = "partitions: {time_zone: Asia/Kolkata}\n", "partitions: {time_zone: Europe/Berlin}\n"

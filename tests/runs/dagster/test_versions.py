@@ -14,10 +14,10 @@ from dagster._core.definitions.data_version import CachingStaleStatusResolver, S
 from dagster._core.loader import LoadingContextForTest
 
 from tests.runs.running import Made, changed, elsewhere, go, materialize_days, written
+from tidemark.pipelines.code_location.rebuilding import RebuildSettings
 from tidemark.pipelines.definitions import build_definitions
-from tidemark.pipelines.execution import rebuild_pipeline
-from tidemark.pipelines.rebuilding import RebuildSettings
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.execution import rebuild_pipeline
+from tidemark.pipelines.running.runner import RunOptions
 
 SPRING, SUMMER, AUTUMN, WINTER = "2026-03-29", "2026-07-01", "2026-10-25", "2026-11-02"
 """Days of 23, 24, 25 and 24 hours in Berlin."""

@@ -9,7 +9,7 @@ import pytest
 from dagster import DagsterInstance, DagsterRunStatus
 
 from tests.processes import wait_until
-from tidemark.pipelines.warm_asking import warm_process
+from tidemark.pipelines.warm.asking import warm_process
 
 JOBS = """
 import os, time

@@ -27,7 +27,7 @@ from tidemark.assets.judging.of_batch import judge
 from tidemark.assets.planning import next_segment, take_on
 from tidemark.assets.schemas import create_tables
 from tidemark.assets.time_adjustment import adjust_time, write_dead_letters
-from tidemark.pipelines.runner import RunOptions, run_pipeline
+from tidemark.pipelines.running.runner import RunOptions, run_pipeline
 from tidemark.resources.workspace import Workspace
 
 CONSERVATION = AssetCheckKey(AssetKey(["shown", "dead_letters"]), "conservation")

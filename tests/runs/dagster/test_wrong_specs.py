@@ -22,7 +22,7 @@ from tidemark.assets.log.spec_changes import note_of, other_file
 from tidemark.pipelines import definitions
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.definitions import CHECK
-from tidemark.pipelines.runner import RunOptions, run_pipeline
+from tidemark.pipelines.running.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import Workspace

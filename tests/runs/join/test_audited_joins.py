@@ -23,7 +23,7 @@ from tests.runs.join import test_tables
 from tests.runs.join.test_joins import SPEC
 from tests.runs.landing import land
 from tests.runs.running import FLUSH, go, written
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 
 pytestmark = pytest.mark.long
 

@@ -13,7 +13,7 @@ from tests.runs.join.test_joins import SPEC
 from tests.runs.landing import land, table
 from tests.runs.running import Made, asked, changed, go, rebuild, written
 from tidemark.assets.judging import replay
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 
 SETTINGS = (
     ("time.out_of_orderness=1s", "joins[1].direction=forward"),

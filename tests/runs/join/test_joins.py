@@ -22,7 +22,7 @@ from tests.properties.logs import interval_join_of, join_of
 from tests.runs.batch.test_simulations import made_with
 from tests.runs.landing import ASKS_AND_BIDS, START, expected, land, log_items, table, us
 from tests.runs.running import FLUSH, Made, asked, command, go, written
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 from tidemark.resources.batches.plans import Counts
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.durations import parse_duration

@@ -16,7 +16,7 @@ from tests.runs.batch.test_audits import changed as with_changed
 from tests.runs.landing import ASKS_AND_BIDS, START, land, table
 from tests.runs.running import FLUSH, Made, asked, backfill, changed, committed, go, rebuild, written
 from tidemark.assets.judging import replay
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 
 SPEC = (
     f"name: paying\n{ASKS_AND_BIDS}"

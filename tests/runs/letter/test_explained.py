@@ -14,7 +14,7 @@ from tests.runs.landing import LINES, land, table
 from tests.runs.running import FLUSH, Made, go, written
 from tidemark.assets.questions.record import RecordQuestions
 from tidemark.assets.questions.times import PipelineLog
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.log_times import LogTimes
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from tests.runs.landing import EPOCH, table
 from tests.runs.running import go, written
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 
 TOO_LARGE = 2**63 - 1  # no `timestamp_millis`
 

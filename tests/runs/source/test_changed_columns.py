@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from tests.faults.killed import run_killed
 from tests.runs.landing import START, table
 from tests.runs.running import FLUSH, Made, go, rebuild, written
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 from tidemark.resources.delta.lake import Lake
 from tidemark.timeops.errors import SpecError
 

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from tests.runs.landing import LINES, START, assert_tables_equal_the_oracle, land, table
 from tests.runs.running import FLUSH, Made, go, written
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 from tidemark.timeops.errors import SpecError
 
 OTHER = LINES.replace("sources:\n", "").replace("name: lines", "name: other").replace("in/", "other/")

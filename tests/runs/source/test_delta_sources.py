@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from tests.runs.landing import START, arrivals, assert_tables_equal_the_oracle
 from tests.runs.running import VISITS, Made, backfill, changed, command, go, log_of, over_source, run
 from tests.seeds import Dice
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 
 CASES = 1  # a log for each turn of the dice
 SCHEMA = "id STRING, at STRING, got TIMESTAMP, k STRING, v INT"

@@ -17,7 +17,7 @@ from tests.runs.landing import table
 from tests.runs.running import Made, go, materializations, written
 from tidemark.assets.ingestion.pending_work import look
 from tidemark.pipelines.cli import main
-from tidemark.pipelines.runner import RunReport
+from tidemark.pipelines.running.runner import RunReport
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import this_process

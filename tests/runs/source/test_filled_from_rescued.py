@@ -28,7 +28,7 @@ from tests.runs.running import (
 )
 from tidemark.assets.ingestion.raw_events import ingest
 from tidemark.assets.rebuild.shadow import Shadow
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 from tidemark.resources.workspace import Workspace
 
 SPEC = """\

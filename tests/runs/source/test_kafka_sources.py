@@ -19,7 +19,7 @@ from tests.runs.running import VISITS, Made, command, go, log_of, over_source, r
 from tests.seeds import Dice
 from tidemark.assets.ingestion.pending_work import look, signature
 from tidemark.assets.ingestion.waiting_input import largest_times
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.sources import kafka_records
 from tidemark.resources.workspace import Workspace

@@ -33,9 +33,9 @@ from tidemark.assets.ingestion.waiting_input import largest_times
 from tidemark.assets.live import BATCH
 from tidemark.assets.rebuild import switch
 from tidemark.pipelines.definitions import build_definitions, job_name
-from tidemark.pipelines.report import accounts
-from tidemark.pipelines.report.accounts import state_of
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
+from tidemark.pipelines.views.report import accounts
+from tidemark.pipelines.views.report.accounts import state_of
 from tidemark.resources.settings import Settings
 from tidemark.timeops.errors import SpecError
 

@@ -9,7 +9,7 @@ from dagster import DagsterInstance
 from tests.runs.landing import SHIFTS, START, land
 from tests.runs.running import Made, assert_same_tables, command, go, public_tables, rows_by_table, written
 from tidemark.assets.upkeep.backup import Backup, back_up
-from tidemark.pipelines.runner import RunOptions, run_pipeline
+from tidemark.pipelines.running.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import Workspace

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from tests.runs.landing import assert_tables_equal_the_oracle, land, table
 from tests.runs.running import changed, go, materialize_days, pipeline
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.recount import recount
 from tidemark.timeops.errors import SpecError

@@ -17,7 +17,7 @@ import tidemark as tm
 from tests.runs.landing import LINES, START, assert_tables_equal_the_oracle, land, table
 from tests.runs.running import Made, asked, backfill, go, rebuild, workspace_of, written
 from tidemark.pipelines.definitions import build_definitions
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 
 SPEC = (
     f"name: shop\n{LINES}"

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from tests.runs.landing import SHIFTS, assert_tables_equal_the_oracle, land, table
 from tests.runs.running import FLUSH, backfill, go, pipeline, written
 from tidemark.pipelines.cli import main
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 from tidemark.resources.places.place import Place
 from tidemark.timeops.spec import Spec
 

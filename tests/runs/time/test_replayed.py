@@ -16,7 +16,7 @@ from tests.runs.running import changed as changed_spec
 from tidemark.assets.judging import replay as replay_module
 from tidemark.assets.recount.windows import wrong_results
 from tidemark.pipelines.definitions import build_definitions
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 from tidemark.resources.workspace import Workspace
 
 WINDOWS = """\

@@ -21,7 +21,7 @@ from tests.runs.running import (
     without_batch,
     written,
 )
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 from tidemark.resources.settings import Settings
 from tidemark.resources.sources import records
 from tidemark.timeops import spec_check

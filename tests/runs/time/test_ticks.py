@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from tests.runs.landing import LINES, assert_tables_equal_the_oracle, land, table, us
 from tests.runs.running import go, materialize_days, without_batch, written
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 from tidemark.resources.settings import Settings
 from tidemark.timeops.spec import Spec
 

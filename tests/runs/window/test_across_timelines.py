@@ -23,7 +23,7 @@ from tests.runs.running import (
     written,
 )
 from tidemark.assets.recount.windows import wrong_results
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 from tidemark.resources.workspace import Workspace
 
 KEEP = (

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from tests.runs.running import FLUSH, go, written
 from tidemark.assets.log.exclusions import records_between
 from tidemark.assets.rebuild.days import range_of_windows, rebuild_days
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.utc import us_of
 

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.runs.landing import land, table
 from tests.runs.running import asked, backfill, pipeline
-from tidemark.pipelines.runner import RunOptions, run_pipeline
+from tidemark.pipelines.running.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace

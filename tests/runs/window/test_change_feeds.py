@@ -14,7 +14,7 @@ from tests.faults.killed import run_killed
 from tests.feeds import SIGN, between, changes, net, net_by_spark, rows_at
 from tests.runs.landing import LINES, START, land
 from tests.runs.running import Made, asked, backfill, go, workspace_of, written
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 
 REVISED, VISITS, MINUTES = "windows/revised", "windows/visits", "windows/minutes"
 SPEC = (

@@ -30,7 +30,7 @@ from tests.runs.running import (
 )
 from tidemark.assets.recount.windows import wrong_results
 from tidemark.pipelines.cli import main
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 from tidemark.resources.places.place import Place
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.spec import Spec

@@ -26,7 +26,7 @@ from tests.runs.running import (
 )
 from tidemark.assets.rebuild import switch
 from tidemark.assets.rebuild.shadow import begin_without_records
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 from tidemark.resources.delta.lake import Lake
 
 NEW = {"visits": "calls", "revised": "minutes", "last_20_s": "lately", "quiet": "stillness"}

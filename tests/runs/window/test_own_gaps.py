@@ -23,7 +23,7 @@ from tests.runs.running import (
     written,
 )
 from tests.runs.window.test_across_timelines import assert_one_value_lets_a_late_event_in
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 
 GAP = f'gap: "{OWN_GAP}"'
 KEEP = (

@@ -23,7 +23,7 @@ from tests.runs.running import (
     workspace_of,
     written,
 )
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 
 SPEC = (
     f"name: shop\n{LINES}    order: position\n"

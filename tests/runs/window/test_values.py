@@ -18,7 +18,7 @@ from tests.runs.landing import table
 from tests.runs.running import FLUSH, Made, go, written
 from tidemark.assets.recount.windows import wrong_results
 from tidemark.pipelines.cli import main
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.queries import python_rows
 from tidemark.resources.workspace import Workspace

@@ -16,7 +16,7 @@ from tests.runs.running import (
     without_batch,
     written,
 )
-from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.running.runner import RunOptions
 from tidemark.resources.places.place import Place
 from tidemark.timeops.spec import Spec
 

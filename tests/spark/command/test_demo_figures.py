@@ -13,10 +13,10 @@ import pytest
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
-from tidemark.pipelines.demo import SPEC, land_flights, packaged_flights
-from tidemark.pipelines.runner import RunOptions, run_pipeline
+from tidemark.pipelines.demos.flights import SPEC, land_flights, packaged_flights
+from tidemark.pipelines.running.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.pipelines.terminal import lines_of, watermark_text
+from tidemark.pipelines.views.terminal import lines_of, watermark_text
 from tidemark.resources.settings import Settings
 from tidemark.resources.spark.session import session_config, with_settings
 from tidemark.resources.tables import DEAD_LETTERS, HELD_EVENTS, ORDERED_EVENTS

@@ -1,6 +1,6 @@
 """The status of a pipeline: what its tables, its sources and its last checks say, without Spark and without Dagster.
 
-Here: the facts, for commands and as `tm.status`. Not here: what is printed (commands/looking.py), the page for the
+Here: the facts, for commands and as `tm.status`. Not here: what is printed (../commands/looking.py), the page for the
 browser (report/).
 """
 
@@ -23,7 +23,7 @@ from tidemark.assets.rebuild.decisions.forgetting import blanked
 from tidemark.assets.rebuild.shadow import begun
 from tidemark.pipelines.command_line import SPECS
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.pipelines.terminal import by_hand, changed_by_hand
+from tidemark.pipelines.views.terminal import by_hand, changed_by_hand
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit, Counts, Plan
 from tidemark.resources.batches.position import Position

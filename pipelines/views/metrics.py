@@ -21,7 +21,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 from tidemark.pipelines.spec_files import pipeline_in, read_spec
-from tidemark.pipelines.status import Status, status_of
+from tidemark.pipelines.views.status import Status, status_of
 from tidemark.resources.batches.plans import Commit, Counts
 from tidemark.resources.batches.position import records_in
 from tidemark.resources.delta.versions import Version

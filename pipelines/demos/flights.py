@@ -1,7 +1,7 @@
-"""`python -m tidemark.pipelines.demo`: real data in, tables out, and what to try next.
+"""`python -m tidemark.pipelines.demos.flights`: real data in, tables out, and what to try next.
 
 Here: the words around one run of specs/flights.yaml, and its input: the flights of 2013 as landing files, one per
-month. Not here: the run (cli.py, runner.py).
+month. Not here: the run (../cli.py, ../running/runner.py).
 """
 # ruff: noqa: PLC0415 - words before the seconds that Dagster and Spark take to import
 
@@ -26,7 +26,7 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import TidemarkError
 
 SPEC = SPECS / "flights.yaml"
-LANDING = Path(__file__).resolve().parents[1] / "data" / "flights"
+LANDING = Path(__file__).resolve().parents[2] / "data" / "flights"
 _WINDOW = "windows/departures_1h"
 
 _INTRODUCTION = """\
@@ -42,7 +42,7 @@ _NAMES = tuple(f"flights-2013-{month:02}.csv" for month in range(1, 13))
 def main() -> None:
     """Write the landing files, run the pipeline and print what came out."""
     with in_words():
-        from tidemark.pipelines.runner import RunOptions
+        from tidemark.pipelines.running.runner import RunOptions
         from tidemark.pipelines.spec_files import read_spec
 
         click.echo(_INTRODUCTION)

@@ -1,7 +1,8 @@
 """Rebuilds of a pipeline: its derived tables computed again from the log, by jobs.
 
 Here: the jobs, and the Spark that they need. Not here: the rebuild itself and its report to Dagster
-(assets/rebuild/), running a job for a person who waits (execution.py), the command's words (commands/operating.py).
+(assets/rebuild/), running a job for a person who waits (../running/execution.py), the command's words
+(../commands/operating.py).
 """
 
 import json
@@ -23,8 +24,8 @@ from tidemark.assets.rebuild.differences import Difference, differences
 from tidemark.assets.rebuild.plan import RebuildPlan, plan_rebuild, plan_to_spec
 from tidemark.assets.rebuild.report import Telling, of_decision
 from tidemark.assets.rebuild.switch import rebuild
-from tidemark.pipelines.downstream import to_compute_again
-from tidemark.pipelines.watches import alert_look, batch_watch
+from tidemark.pipelines.code_location.downstream import to_compute_again
+from tidemark.pipelines.code_location.watches import alert_look, batch_watch
 from tidemark.resources.batches.plans import Commit
 from tidemark.resources.settings import Settings
 from tidemark.resources.spark.choice import SparkChoice, open_session

@@ -1,6 +1,6 @@
-"""`python -m tidemark.pipelines.ui`: Dagster's UI and daemon over the specs.
+"""`python -m tidemark.pipelines.demos.ui`: Dagster's UI and daemon over the specs.
 
-Here: what `make ui` starts and ends. Not here: what Dagster loads (definitions.py).
+Here: what `make ui` starts and ends. Not here: what Dagster loads (../definitions.py).
 """
 
 import os
@@ -13,10 +13,10 @@ from pathlib import Path
 import click
 
 from tidemark.pipelines.command_line import in_words, settings_of
-from tidemark.pipelines.demo import LANDING, SPEC, land_flights
-from tidemark.pipelines.warm_asking import warm_process
+from tidemark.pipelines.demos.flights import LANDING, SPEC, land_flights
+from tidemark.pipelines.warm.asking import warm_process
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @click.command()

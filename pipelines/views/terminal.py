@@ -2,7 +2,7 @@
 
 Here: sums over the counts of committed batches by the outcome of records, layouts for a terminal, a pipe or another
 program, and one value to one text, which the page for the browser uses too. Not here: which rows are shown
-(commands/looking.py), the page (report/).
+(../commands/looking.py), the page (report/).
 
 A run without work prints a line, and draws nothing: what draws is imported where it draws.
 """
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from tidemark.pipelines.runner import RunReport
+    from tidemark.pipelines.running.runner import RunReport
 
 
 _UNITS = (("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1_000))

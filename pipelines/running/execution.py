@@ -31,8 +31,8 @@ from tidemark.assets.ingestion.waiting_input import HELD_BACK
 from tidemark.assets.live import BATCH
 from tidemark.assets.planning import batch_of
 from tidemark.assets.rebuild.days import days_of_zone
+from tidemark.pipelines.code_location.rebuilding import Asked, RebuildSettings, Rebuilt, chosen_windows, rebuild_jobs
 from tidemark.pipelines.definitions import build_definitions, job_name
-from tidemark.pipelines.rebuilding import Asked, RebuildSettings, Rebuilt, chosen_windows, rebuild_jobs
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.machine import ensure_not_stopped, machine_failure
 from tidemark.resources.settings import Settings

@@ -1,6 +1,6 @@
 """A Spark and a process that stay warm between runs: started, warmed up by a small pipeline, there until stopped.
 
-Here: their life. Not here: what a person types (commands/operating.py), Spark's settings and how runs find it
+Here: their life. Not here: what a person types (../commands/operating.py), Spark's settings and how runs find it
 (resources/spark/server.py), who takes it (resources/spark/choice.py).
 """
 
@@ -16,7 +16,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from tidemark.pipelines.spec_files import read_specs, spec_paths
-from tidemark.pipelines.warm_asking import warm_process
+from tidemark.pipelines.warm.asking import warm_process
 from tidemark.resources.scratch import scratch_folder
 from tidemark.resources.settings import SPARK_VARIABLE, Settings
 from tidemark.resources.sources.kinds import reader_of
@@ -72,7 +72,7 @@ def _metrics(settings: Settings, port: int | None, tell: Callable[[str], None]) 
     if port is None:
         yield
         return
-    from tidemark.pipelines.metrics import ADDRESS, Look, endpoint, look  # noqa: PLC0415 - only where they are asked for
+    from tidemark.pipelines.views.metrics import ADDRESS, Look, endpoint, look  # noqa: PLC0415 - only where they are asked for
 
     def look_at_all() -> list[Look]:
         return [look(path, settings.warehouse) for path in spec_paths([settings.specs])]

@@ -1,7 +1,7 @@
 """Repairs of a pipeline: the parts of one in their order.
 
 Here: what needs Dagster's instance. Not here: the plan of a repair (assets/audit/repair.py), the command's words
-(commands/auditing.py).
+(../commands/auditing.py).
 """
 
 from collections.abc import Callable
@@ -16,8 +16,8 @@ from tidemark.assets.audit.repair import REASON, Repair, gone, plan_repair
 from tidemark.assets.audit.rereading import mend_log
 from tidemark.assets.audit.whole import audit
 from tidemark.assets.upkeep.foreign_changes import commit_mended, decide_on_changes
-from tidemark.pipelines.execution import rebuild_pipeline
-from tidemark.pipelines.rebuilding import RebuildSettings
+from tidemark.pipelines.code_location.rebuilding import RebuildSettings
+from tidemark.pipelines.running.execution import rebuild_pipeline
 from tidemark.resources.settings import Settings
 from tidemark.resources.spark.choice import choose_spark, open_session
 from tidemark.resources.workspace import SpecFile, Workspace

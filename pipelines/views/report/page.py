@@ -29,9 +29,9 @@ from tidemark.assets.catalog.display.pictures import MOST_LINES, draw_lateness, 
 from tidemark.assets.questions.advice import advice_on
 from tidemark.assets.questions.record import RecordQuestions
 from tidemark.assets.questions.times import PipelineLog
-from tidemark.pipelines.report import accounts
-from tidemark.pipelines.report.accounts import State, state_of
-from tidemark.pipelines.terminal import (
+from tidemark.pipelines.views.report import accounts
+from tidemark.pipelines.views.report.accounts import State, state_of
+from tidemark.pipelines.views.terminal import (
     any_value,
     by_hand,
     changed_by_hand,

@@ -1,8 +1,8 @@
 """Running a pipeline in this process: micro-batches until nothing is waiting.
 
 Here: the loop, and what a run did in plain values. Not here: one run of Dagster, and recomputing of days and tables
-(execution.py), the command line's words (cli.py, commands/), the functions for programs (library.py), what a batch
-does (assets/).
+(execution.py), the command line's words (../cli.py, ../commands/), the functions for programs (../library.py), what a
+batch does (assets/).
 
 A look that finds nothing to do is most of what a cron job asks for, and Dagster and PySpark take longer to import
 than the look takes. So they are imported here where there is a batch to run, or something to report.
@@ -24,8 +24,8 @@ from tidemark.assets.log.recorded_corrections import corrections_after
 from tidemark.assets.log.spec_changes import ensure_taken
 from tidemark.assets.planning import not_flushed
 from tidemark.assets.state.files import copies_after
-from tidemark.pipelines.instance import InstanceAtNeed
-from tidemark.pipelines.watches import alert_look, batch_watch
+from tidemark.pipelines.code_location.watches import alert_look, batch_watch
+from tidemark.pipelines.running.instance import InstanceAtNeed
 from tidemark.resources.batches.plans import BatchInput, Counts
 from tidemark.resources.machine import ensure_not_stopped
 from tidemark.resources.memory import release_memory
@@ -260,7 +260,7 @@ def _run_once(
     tell: Callable[[str], None],
 ) -> tuple[str, ...]:
     """Run one micro-batch as one Dagster run; return the findings of its checks that hold nothing back."""
-    from tidemark.pipelines.execution import run_batch
+    from tidemark.pipelines.running.execution import run_batch
 
     run_options = replace(options, accepted=None, reopen=_reopen(workspace, options))
     config = {name: value for name, value in asdict(run_options).items() if value}  # keys of `live.BatchSettings`
@@ -291,7 +291,7 @@ def _start_spark(choice: "SparkChoice", instance: InstanceAtNeed, tell: Callable
 
 
 def _open(instance: InstanceAtNeed) -> None:
-    for name in ("tidemark.pipelines.execution", "tidemark.assets.catalog.display.pictures"):
+    for name in ("tidemark.pipelines.running.execution", "tidemark.assets.catalog.display.pictures"):
         import_module(name)
     from tidemark.resources.quality.checks import import_ahead
 

@@ -2,7 +2,7 @@
 
 Here: the order of the steps, Dagster's own storage, the result in plain values and in words. Not here: the decision
 and the log (assets/rebuild/decisions/forgetting.py), files of the warehouse (assets/rebuild/decisions/erasing.py),
-the command (commands/deciding.py).
+the command (../commands/deciding.py).
 """
 
 import sqlite3
@@ -34,11 +34,11 @@ from tidemark.assets.rebuild.decisions.erasing import (
 )
 from tidemark.assets.rebuild.decisions.forgetting import all_rows, plan_forgetting, rows_to_forget
 from tidemark.assets.rebuild.differences import Difference, differences
+from tidemark.pipelines.code_location.rebuilding import ForgetSettings
+from tidemark.pipelines.code_location.upkeep import ENDED, forget_run, is_run_of, jobs_of
 from tidemark.pipelines.command_line import pipeline_of
-from tidemark.pipelines.deciding import Decided
-from tidemark.pipelines.execution import rebuild_pipeline
-from tidemark.pipelines.rebuilding import ForgetSettings
-from tidemark.pipelines.upkeep import ENDED, forget_run, is_run_of, jobs_of
+from tidemark.pipelines.operators.deciding import Decided
+from tidemark.pipelines.running.execution import rebuild_pipeline
 from tidemark.resources import tables
 from tidemark.resources.places.place import relative
 from tidemark.resources.settings import Settings

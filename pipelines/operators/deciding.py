@@ -1,8 +1,8 @@
 """Decisions on records: a dry run or the run of the job, and its result in plain values and in words.
 
 Here: what `tm.replay`, `tm.rejudge` and the commands of these names share. Not here: the decisions (assets/rebuild/),
-which results they change (assets/rebuild/differences.py), the jobs (rebuilding.py), the commands
-(commands/deciding.py).
+which results they change (assets/rebuild/differences.py), the jobs (../code_location/rebuilding.py), the commands
+(../commands/deciding.py).
 """
 
 from abc import ABC, abstractmethod
@@ -16,10 +16,10 @@ from dagster import DagsterInstance
 
 from tidemark.assets.rebuild.differences import Changed, Difference, differences
 from tidemark.assets.rebuild.plan import RebuildPlan
+from tidemark.pipelines.code_location.rebuilding import RejudgeSettings, ReplaySettings
 from tidemark.pipelines.command_line import pipeline_of
-from tidemark.pipelines.execution import rebuild_pipeline
-from tidemark.pipelines.rebuilding import RejudgeSettings, ReplaySettings
-from tidemark.pipelines.terminal import in_a_line, plain
+from tidemark.pipelines.running.execution import rebuild_pipeline
+from tidemark.pipelines.views.terminal import in_a_line, plain
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace, silent
 from tidemark.timeops.errors import SpecError

@@ -30,7 +30,7 @@ from tidemark.assets.catalog.days.partitions import show_days_first
 from tidemark.assets.catalog.held_back import tell_dagster
 from tidemark.assets.catalog.runs import FAILURE_TAG, LASTING, PROCESS_TAG, own_tag, step_name
 from tidemark.assets.ingestion.pending_work import PendingWork, input_signature, look, signature
-from tidemark.pipelines.watches import alert_look
+from tidemark.pipelines.code_location.watches import alert_look
 from tidemark.resources.batches.plans import LEASE, Plan, is_gone, owner_in
 from tidemark.resources.tables import BATCHES
 from tidemark.resources.workspace import Workspace

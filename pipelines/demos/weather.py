@@ -1,7 +1,7 @@
-"""`python -m tidemark.pipelines.demo_join`: flights with the weather in which they left, and the proof of each row.
+"""`python -m tidemark.pipelines.demos.weather`: flights with the weather in which they left, each row proved.
 
 Here: the words around one run of specs/joins/departures_weather.yaml, its second input, and the same join by a loop
-of its own. Not here: the flights (demo.py), the run (cli.py, runner.py).
+of its own. Not here: the flights (flights.py), the run (../cli.py, ../running/runner.py).
 """
 # ruff: noqa: PLC0415 - words before the seconds that Dagster and Spark take to import
 
@@ -21,7 +21,7 @@ import click
 
 from tidemark.pipelines.cli import run_all
 from tidemark.pipelines.command_line import SPECS, in_words, settings_of
-from tidemark.pipelines.demo import LANDING, land_flights, packaged_flights
+from tidemark.pipelines.demos.flights import LANDING, land_flights, packaged_flights
 from tidemark.resources.workspace import Workspace
 
 SPEC = SPECS / "joins" / "departures_weather.yaml"
@@ -45,7 +45,7 @@ Row = tuple[Any, ...]
 def main() -> None:
     """Write the landing files, run the pipeline, compare its rows with a loop of its own, and print what came out."""
     with in_words():
-        from tidemark.pipelines.runner import RunOptions
+        from tidemark.pipelines.running.runner import RunOptions
         from tidemark.pipelines.spec_files import read_spec
 
         click.echo(_INTRODUCTION)

@@ -1,0 +1,4 @@
+"""The parts of Dagster's code location: jobs, what launches them, and what other assets get of a pipeline.
+
+Here: one file for each kind of job. Not here: putting them together (../definitions.py), what a job does (assets/).
+"""
