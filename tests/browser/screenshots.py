@@ -31,8 +31,8 @@ def main() -> None:
             _take(DagsterUi(page, address, "flights"))
     weather.land_weather(weather.WEATHER)
     with TemporaryDirectory() as folder:
-        places = Places(Path(folder), demo_join.SPEC.parent)
-        places.tidemark("run", str(demo_join.SPEC))
+        places = Places(Path(folder), weather.SPEC.parent)
+        places.tidemark("run", str(weather.SPEC))
         with dagster_ui(places) as address, browser_page() as page:
             _take_join(DagsterUi(page, address, "departures_weather"))
 
