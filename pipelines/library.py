@@ -15,10 +15,12 @@ from threading import RLock
 
 from dagster import DagsterInstance
 
-from tidemark.assets.questions.advice import Advice, advice_of
+from tidemark.assets.questions.advice import advice_of
+from tidemark.assets.questions.advice_answer import Advice
 from tidemark.assets.questions.asking import MOST, Answer, Question
 from tidemark.assets.questions.asking import explain as answer_to
-from tidemark.assets.questions.what_if.simulation import Simulation, simulation_of
+from tidemark.assets.questions.what_if.simulation import simulation_of
+from tidemark.assets.questions.what_if.simulation_answer import Simulation
 from tidemark.assets.questions.what_if.spec_plan import SpecPlan, plan_of
 from tidemark.assets.state.completeness import reached_by
 from tidemark.pipelines.case_tests.capture import Captured

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tidemark.assets.catalog.asset_specs import asset_key
-    from tidemark.assets.questions.advice import Advice
-    from tidemark.assets.questions.what_if.simulation import Simulation
+    from tidemark.assets.questions.advice_answer import Advice
+    from tidemark.assets.questions.what_if.simulation_answer import Simulation
     from tidemark.assets.questions.what_if.spec_plan import SpecPlan
     from tidemark.pipelines.case_tests.suite import CasesReport
     from tidemark.pipelines.code_location.rebuilding import Rebuilt
@@ -103,8 +103,8 @@ _MODULES = {
     "tidemark.pipelines.component": ["TidemarkPipelines"],
     "tidemark.pipelines.operators.deciding": ["Rejudged", "Replayed"],
     "tidemark.pipelines.definitions": ["definitions"],
-    "tidemark.assets.questions.advice": ["Advice"],
-    "tidemark.assets.questions.what_if.simulation": ["Simulation"],
+    "tidemark.assets.questions.advice_answer": ["Advice"],
+    "tidemark.assets.questions.what_if.simulation_answer": ["Simulation"],
     "tidemark.assets.questions.what_if.spec_plan": ["SpecPlan"],
     "tidemark.pipelines.case_tests.suite": ["CasesReport"],
     "tidemark.pipelines.running.execution": ["BackfillReport"],

@@ -1,13 +1,12 @@
 """Which out-of-orderness a pipeline should have: how late its events really are, and what every tolerance would lose.
 
 Here: one pass over the whole log, judged by the spec as it is. Not here: the numbers (timeops/advice.py), why records
-are lost, in words (../alarms/losses/sentences.py), what is printed (advice_text.py).
+are lost, in words (../alarms/losses/sentences.py), what is printed (advice_answer.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +15,7 @@ import pyarrow.compute as pc
 from tidemark.assets.alarms.losses.causes import Around, Cause, around_of, cause_of
 from tidemark.assets.alarms.losses.log_tables import LogTables
 from tidemark.assets.alarms.losses.sentences import advice, in_two_lines
-from tidemark.assets.questions.advice_text import LOST, text_of
+from tidemark.assets.questions.advice_answer import Advice, Leap, Loser
 from tidemark.assets.questions.times import known_log
 from tidemark.assets.questions.words import percent
 from tidemark.resources import tables
@@ -27,8 +26,6 @@ from tidemark.timeops.advice import (
     Delay,
     Gathered,
     LogNeeds,
-    Target,
-    Tolerance,
     delays,
     delays_by_hour,
     targets,
@@ -46,9 +43,6 @@ from tidemark.timeops.spec.between_parts import has_event_time
 from tidemark.timeops.watermark.timelines import JudgedLog
 from tidemark.timeops.watermark.tolerances import Tolerances
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 _FATE = {
     "adjust": "`adjust` moves them to it",
     "keep": "`keep` lets them pass, and the windows decide",
@@ -57,112 +51,6 @@ _MOST_LOSERS = 10
 _MOST_COLUMNS = 3
 _MOST_LEAPS, _MOST_NOTED = 3, 10
 _MOST_HABITS = 5
-
-
-@dataclass(frozen=True)
-class Loser:
-    """The records of one value, and how many of them are lost.
-
-    Attributes:
-        by: `source`, `split`, `over`, or a column of the log.
-        value: The value; of `over` the `_timeline`.
-        lost: How many are behind the watermark.
-        of: How many records it has that rule 3 judges.
-        habit: What its times are like; None where nothing is special.
-    """
-
-    by: str
-    value: str
-    lost: int
-    of: int
-    habit: Habit | None = None
-
-
-@dataclass(frozen=True)
-class Leap:
-    """A record that set the watermark which shut out others.
-
-    Attributes:
-        seq: Its `_arrival_seq`.
-        event_us: Its event time, microseconds; None where it is not known.
-        arrival_us: Its arrival; None where it is not known.
-        raised_us: By how much it raised the watermark; None for the first one.
-        cost: How many records were behind the watermark that it set.
-    """
-
-    seq: int
-    event_us: int | None
-    arrival_us: int | None
-    raised_us: int | None
-    cost: int
-
-
-@dataclass(frozen=True)
-class Advice:
-    """How late the records of a log are, and what every out-of-orderness would make of them.
-
-    The whole log is judged by the spec as it is: where that was another one for a part of the log, the tables have
-    other numbers. «Lost» are the records that rule 3 finds behind the watermark: under `drop` they are refused, under
-    `adjust` they are moved to the watermark, under `keep` the windows decide.
-
-    Attributes:
-        name: The pipeline.
-        policy: `out_of_order`: drop, adjust or keep.
-        records: The records of the log.
-        judged: How many of them rule 3 judges.
-        refused: The others by the reason for which they are refused before.
-        lost: How many are lost today.
-        today_us: The out-of-orderness of today, by source where these differ.
-        varied: The sources that the tolerances are for; empty for all.
-        lines: What is lost, and why and what to do about it: two lines, one where nothing is lost.
-        tolerances: What each tolerance would do, in order.
-        targets: Tolerances for shares.
-        losers: Who loses most, by kind.
-        delays: How late the records come: all, by source, split, `over` and hour.
-        leaps: The records whose watermarks shut out most.
-    """
-
-    name: str
-    policy: str
-    records: int
-    judged: int
-    refused: Mapping[str, int]
-    lost: int
-    today_us: Mapping[str, int]
-    varied: tuple[str, ...]
-    lines: tuple[str, ...]
-    tolerances: tuple[Tolerance, ...]
-    targets: tuple[Target, ...]
-    losers: tuple[Loser, ...]
-    delays: tuple[Delay, ...]
-    leaps: tuple[Leap, ...]
-
-    @property
-    def today(self) -> Tolerance | None:
-        """The row of today's out-of-orderness; None where sources have different ones."""
-        today = {*self.today_us.values()}
-        return next((row for row in self.tolerances if {row.tolerance_us} == today), None)
-
-    @property
-    def text(self) -> str:
-        """The same for a person, as lines."""
-        return text_of(self)
-
-    def picture(self) -> "Figure | None":
-        """Draw what each tolerance loses, with today's; None where none loses any."""
-        from tidemark.assets.catalog.display.pictures import draw_tolerances  # noqa: PLC0415 - matplotlib takes a second
-
-        shares = {row.tolerance_us / 1e6: row.share for row in self.tolerances}
-        label = "today" if len(self.today_us) == 1 else "today, {}"
-        today = {label.format(name): us / 1e6 for name, us in self.today_us.items()}
-        return draw_tolerances(shares, today, self.records, LOST[self.policy])
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what `tidemark advise --json` prints; lengths are microseconds, shares from 0 to 1."""
-        return {name: value for name, value in asdict(self).items() if name != "lines"} | {
-            "lines": list(self.lines),
-            "today_us": dict(self.today_us),
-        }
 
 
 def advice_of(workspace: Workspace) -> Advice:

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from tidemark.assets.questions.record import RecordAnswer, RecordQuestions
+from tidemark.assets.questions.record import RecordQuestions
+from tidemark.assets.questions.record_answer import RecordAnswer
 from tidemark.assets.questions.times import PipelineLog
-from tidemark.assets.questions.window import WindowAnswer, WindowQuestion
+from tidemark.assets.questions.window import WindowQuestion
+from tidemark.assets.questions.window_answer import WindowAnswer
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import rows_where
 from tidemark.resources.workspace import Workspace

@@ -1,12 +1,12 @@
 """Why is a record where it is: its times, its watermark, its windows, and what would have let it in.
 
-Here: what the tables of the last commit and the times of the log say of one record. Not here: the text
-(record_story.py), the log's times (times.py), the events of a window (contents.py), the rules.
+Here: what the tables of the last commit and the times of the log say of one record. Not here: the answer as values
+and a text (record_answer.py), the log's times (times.py), the events of a window (contents.py), the rules.
 """
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from typing import Any
@@ -18,8 +18,8 @@ from tidemark.assets.log.control import ADMIT, CORRECTION, EXCLUDE, FORGET, INCL
 from tidemark.assets.log.exclusions import Excluded, numbers_in, pairs_in, records_of
 from tidemark.assets.log.retention import before_seq_of, log_begins_at
 from tidemark.assets.questions.contents import Contents, group_of
+from tidemark.assets.questions.record_answer import RecordAnswer, Setter
 from tidemark.assets.questions.record_joins import JoinsOfRecord, RecordJoin
-from tidemark.assets.questions.record_story import story_of
 from tidemark.assets.questions.record_windows import RecordWindow, WindowsOfRecord
 from tidemark.assets.questions.times import PipelineLog
 from tidemark.assets.questions.words import instant_text
@@ -31,9 +31,8 @@ from tidemark.timeops.durations import format_duration
 from tidemark.timeops.errors import SpecError, TidemarkError
 from tidemark.timeops.events.adjustment import ADMITTED, KEPT
 from tidemark.timeops.instants import NONE
-from tidemark.timeops.log_times import NO_WATERMARK, Item, Met, SplitReach
+from tidemark.timeops.log_times import NO_WATERMARK, Item, Met
 from tidemark.timeops.reasons import REASONS, Reason, Stage
-from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Spec, parse_spec
 from tidemark.timeops.utc import Instant, us_of
 
@@ -43,123 +42,6 @@ _REASONS = {str(reason): reason for reason in REASONS}
 
 _OF_ACCEPTED = (Stage.WINDOW, Stage.JOIN)
 """The stages that refuse an event which the rules of time have accepted; the first of them names the reason."""
-
-
-@dataclass(frozen=True)
-class Setter:
-    """The record that set a watermark.
-
-    Attributes:
-        seq: The record.
-        event_us: Its event time.
-        arrival_us: Its arrival.
-        source: Its source.
-        split: Its split.
-        between: How many records came after it and before the one that met the watermark.
-    """
-
-    seq: int
-    event_us: int | None
-    arrival_us: int | None
-    source: str
-    split: str | None
-    between: int
-
-
-@dataclass(frozen=True)
-class RecordAnswer:
-    """The answer about one record; instants are microseconds, None for none.
-
-    Attributes:
-        pipeline: The pipeline.
-        seq: The record.
-        outcome: `ordered`, `held`, `kept`, `dead_letter` or `excluded`.
-        row: Its row of the log.
-        rules: The rules of time.
-        reason: Why it, or a window, refused it, or why it was taken out of the log.
-        detail: The same in a sentence, where there is one.
-        event_us: Its event time.
-        timestamp_us: Its `_timestamp`, where it was accepted.
-        arrival_us: Its arrival.
-        clock_us: The clock of the log at it.
-        timeline: Its timeline.
-        t_us: The time that rule 3 judged.
-        met: The watermark just before it.
-        setter: What set that.
-        now: The watermark of its timeline now.
-        splits: How far each split of its timeline has come, the slowest first.
-        lateness_us: Of a dead letter: by how much the tolerance was too small.
-        admitted_by: Keys of the spec, each with the least duration that would have let it in, microseconds.
-        unit: The finest coarser unit that would have let it in.
-        windows: The windows that hold its time.
-        joins: The joins that have its source.
-        adjusted_by: The rules that moved its time.
-        release_seq: Its `_release_seq`.
-        released_by: The item that released it; None while it is held, and where a flush did.
-        by_flush: A flush released it.
-        changed: The keys in which the spec judges records in another way since the record was judged.
-        is_accepted_now: By the spec as it is now it would be accepted, but the spec then refused it.
-    """
-
-    pipeline: str
-    seq: int
-    outcome: str
-    row: Row = field(repr=False)
-    rules: TimeRules = field(repr=False)
-    reason: str | None = None
-    detail: str | None = None
-    event_us: int | None = None
-    timestamp_us: int | None = None
-    arrival_us: int | None = None
-    clock_us: int | None = None
-    timeline: str | None = None
-    t_us: int | None = None
-    met: Met = NO_WATERMARK
-    setter: Setter | None = None
-    now: Met = NO_WATERMARK
-    splits: tuple[SplitReach, ...] = ()
-    lateness_us: int | None = None
-    admitted_by: Mapping[str, int] = field(default_factory=dict)
-    unit: str | None = None
-    windows: tuple[RecordWindow, ...] = ()
-    joins: tuple[RecordJoin, ...] = ()
-    adjusted_by: tuple[str, ...] = ()
-    release_seq: int | None = None
-    released_by: Item | None = None
-    by_flush: bool = False
-    changed: tuple[str, ...] = ()
-    is_accepted_now: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it for JSON; instants are ISO 8601 in UTC, lengths as `--set` takes them."""
-        lengths = {key: format_duration(timedelta(microseconds=us)) for key, us in self.admitted_by.items()}
-        return {
-            "_arrival_seq": self.seq,
-            "outcome": self.outcome,
-            "reason": self.reason,
-            "detail": self.detail,
-            "_event_time": instant_text(self.event_us),
-            "_timestamp": instant_text(self.timestamp_us),
-            "_arrival_time": instant_text(self.arrival_us),
-            "_timeline": self.timeline,
-            "_watermark": instant_text(self.met.us),
-            "watermark_set_by": self.met.set_by,
-            "lateness_us": self.lateness_us,
-            "admitted_by": lengths,
-            "admitted_by_unit": self.unit,
-            "windows": [window.to_dict() for window in self.windows],
-            "joins": [join.to_dict() for join in self.joins],
-            "changed_since": list(self.changed),
-        }
-
-    @property
-    def text(self) -> str:
-        """The answer as a short story."""
-        return story_of(self)
-
-    def __str__(self) -> str:
-        """Return the text."""
-        return self.text
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """The joins whose sides a record belongs to: what answers it, what it answers, and for how long that may change.
 
 Here: of each join of the spec what its table and the times of the log say of one record. Not here: the rest of the
-answer about a record (record.py), the text (record_story.py).
+answer about a record (record.py), the text (record_answer.py).
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,7 @@
 """Why is a window as it is: its events, what closed it or what it waits for, or why there is no such window.
 
-Here: what the tables of the last commit and the times of the log say of one window, by group. Not here: the text
-(window_story.py), the events (contents.py), one record (record.py).
+Here: what the tables of the last commit and the times of the log say of one window, by group. Not here: the answer as
+values and a text (window_answer.py), the events (contents.py), one record (record.py).
 """
 
 import json
@@ -16,8 +16,7 @@ import numpy as np
 from tidemark.assets.log.retention import before_seq_of, records_gone_until, results_gone_until
 from tidemark.assets.questions.contents import Contents, Events, Group, as_text, found_sessions
 from tidemark.assets.questions.times import PipelineLog
-from tidemark.assets.questions.window_story import story_of
-from tidemark.assets.questions.words import instant_text
+from tidemark.assets.questions.window_answer import EventOfWindow, GroupOfWindow, WindowAnswer
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import python_rows
 from tidemark.resources.delta.versions import Filters
@@ -26,9 +25,7 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.grid import spans_at
 from tidemark.timeops.instants import NONE, Array
-from tidemark.timeops.log_times import Item, Met, SplitReach
 from tidemark.timeops.problems import did_you_mean
-from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.top import PLACE
 from tidemark.timeops.spec.window import timeline_columns
@@ -36,145 +33,6 @@ from tidemark.timeops.utc import Instant
 
 Row = Mapping[str, Any]
 _MOST_GROUPS = 1_000
-
-
-@dataclass(frozen=True)
-class EventOfWindow:
-    """The first or the last event of a window; without a number it is a result of another window."""
-
-    seq: int | None
-    timestamp_us: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it for JSON."""
-        return {"_arrival_seq": self.seq, "_timestamp": instant_text(self.timestamp_us)}
-
-
-@dataclass(frozen=True)
-class GroupOfWindow:
-    """A group of a window.
-
-    Attributes:
-        group: Its columns and the texts of their values.
-        end_us: The end of the window.
-        events: How many events it holds.
-        first: The earliest by time; None for none.
-        last: The latest by time.
-        came_first: The number of the event that came first; None for none.
-        came_last: The number of the one that came last.
-        missed: How many events came when it had closed.
-        closes_us: The watermark that closes it.
-        closed_by: The item that closed it; None while it is open, and where a flush did.
-        by_flush: A flush closed it.
-        timeline: Its timeline.
-        now: The watermark of the timeline now.
-        splits: How far each split of the timeline has come, the slowest first; of a window across timelines each
-            timeline.
-        rows: Its rows in the table: one, with `top` one for each of the first events, or none.
-    """
-
-    group: Mapping[str, str | None]
-    end_us: int
-    events: int
-    first: EventOfWindow | None
-    last: EventOfWindow | None
-    came_first: int | None
-    came_last: int | None
-    missed: int
-    closes_us: int
-    closed_by: Item | None
-    by_flush: bool
-    timeline: str
-    now: Met
-    splits: tuple[SplitReach, ...]
-    rows: tuple[Row, ...] = field(repr=False)
-
-    @property
-    def is_closed(self) -> bool:
-        """True if no event can change it any more."""
-        return self.by_flush or self.closed_by is not None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it for JSON."""
-        by = self.closed_by
-        return {
-            "group": dict(self.group),
-            "end": instant_text(self.end_us),
-            "state": "closed" if self.is_closed else "open",
-            "events": self.events,
-            "first": None if self.first is None else self.first.to_dict(),
-            "last": None if self.last is None else self.last.to_dict(),
-            "missed": self.missed,
-            "closes_at": instant_text(self.closes_us),
-            "closed_by": "flush"
-            if self.by_flush
-            else None
-            if by is None
-            else by.seq
-            if by.seq is not None
-            else "tick",
-            "_watermark": instant_text(self.now.us),
-            "has_row": bool(self.rows),
-        }
-
-
-@dataclass(frozen=True)
-class WindowAnswer:
-    """The answer about one window.
-
-    Attributes:
-        pipeline: The pipeline.
-        window: The window of the spec.
-        start_us: Its start.
-        end_us: Its end; None where it is not on the grid, or has no event to say it.
-        state: `closed`, `open`, or `none`: there is no such window.
-        why: Why there is none; empty where there is one.
-        groups: Its groups, the largest first.
-        in_all: How many groups there are.
-        refused: How many records with a time in it were refused before windows, by reason.
-        filtered: `where` leaves events out, so they are not counted here.
-        rules: The rules of time.
-        changed: The keys in which the spec judges records in another way since some record was judged.
-        gone_until_us: Final results that end by this instant were removed, as `retention` says.
-        letters_from: Dead letters of records before this one were removed: `refused` is without them.
-    """
-
-    pipeline: str
-    window: WindowSpec
-    start_us: int
-    end_us: int | None
-    state: str
-    why: str
-    groups: tuple[GroupOfWindow, ...]
-    in_all: int
-    refused: Mapping[str, int]
-    rules: TimeRules = field(repr=False)
-    changed: tuple[str, ...] = ()
-    gone_until_us: int = c.MIN_US
-    letters_from: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it for JSON; instants are ISO 8601 in UTC."""
-        return {
-            "window": self.window.name,
-            "start": instant_text(self.start_us),
-            "end": instant_text(self.end_us),
-            "state": self.state,
-            "why": self.why or None,
-            "groups": [group.to_dict() for group in self.groups],
-            "groups_in_all": self.in_all,
-            "refused": dict(self.refused),
-            "changed_since": list(self.changed),
-        }
-
-    @property
-    def text(self) -> str:
-        """The answer as a short story."""
-        return story_of(self)
-
-    def __str__(self) -> str:
-        """Return the text."""
-        return self.text
 
 
 @dataclass(frozen=True, eq=False)

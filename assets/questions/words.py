@@ -1,6 +1,6 @@
 """Words and layout that the answers to questions share: instants, lengths, blocks and tables of text.
 
-Here: texts of values. Not here: what is said of a record or a window (record_story.py, window_story.py).
+Here: texts of values. Not here: what is said of a record or a window (record_answer.py, window_answer.py).
 """
 
 from collections.abc import Iterator, Sequence

@@ -16,10 +16,12 @@ import dagster as dg
 
 from tidemark.assets.catalog.display import metadata as show
 from tidemark.assets.catalog.runs import job_of, told_to_dagster
-from tidemark.assets.questions.advice import Advice, advice_of
+from tidemark.assets.questions.advice import advice_of
+from tidemark.assets.questions.advice_answer import Advice
 from tidemark.assets.questions.asking import MOST, Answer, Question, RecordAnswers, explain
 from tidemark.assets.questions.what_if.preview import Stretch
-from tidemark.assets.questions.what_if.simulation import Setting, Simulation, simulation_of
+from tidemark.assets.questions.what_if.simulation import Setting, simulation_of
+from tidemark.assets.questions.what_if.simulation_answer import Simulation
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
 from tidemark.resources.spark.choice import SparkChoice, open_session

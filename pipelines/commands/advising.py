@@ -25,7 +25,7 @@ from tidemark.pipelines.command_line import (
 from tidemark.timeops.printable import json_line
 
 if TYPE_CHECKING:
-    from tidemark.assets.questions.advice import Advice
+    from tidemark.assets.questions.advice_answer import Advice
     from tidemark.resources.places.place import Place
 
 _OR = "--or"

@@ -1,20 +1,18 @@
 """Simulations: what other settings would make of the log, and which results would differ, the largest first.
 
 Here: which settings the log can answer for, and one answer for each. Nothing is written. Not here: judging the log by
-another spec and comparing it with the tables (preview.py), what is printed (simulation_text.py).
+another spec and comparing it with the tables (preview.py), what is printed (simulation_answer.py).
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 
 from tidemark.assets.log.retention import first_days
 from tidemark.assets.log.spec_changes import changes_of_spec, ensure_one_file
 from tidemark.assets.questions.what_if.preview import (
-    RowChange,
     Stretch,
     TableRows,
     answers_now,
@@ -22,96 +20,12 @@ from tidemark.assets.questions.what_if.preview import (
     preview,
     rows_now,
 )
-from tidemark.assets.questions.what_if.simulation_text import text_of
+from tidemark.assets.questions.what_if.simulation_answer import Simulated, Simulation
 from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import SpecError, TidemarkError
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.spec.changes import OF_RECORDS, Change, Meaning, changes_between
 from tidemark.timeops.spec.scope import Scope
-
-
-@dataclass(frozen=True)
-class Simulated:
-    """The outcome of a setting, or for no settings what the tables have.
-
-    Attributes:
-        settings: Keys and values, as for `--set`; empty for today.
-        dead_letters: Numbers of dead letters by reason.
-        windows: Numbers of rows by window, in comparison with the tables.
-        notes: What to know of it, in sentences.
-        joins: Numbers of rows by join, in comparison with the tables.
-    """
-
-    settings: tuple[str, ...]
-    dead_letters: Mapping[str, int]
-    windows: Mapping[str, TableRows]
-    notes: tuple[str, ...] = ()
-    joins: Mapping[str, TableRows] = field(default_factory=dict)
-
-    @property
-    def tables(self) -> Mapping[str, TableRows]:
-        """The rows of all windows and joins; no window has the name of a join."""
-        return {**self.windows, **self.joins}
-
-    @property
-    def changed(self) -> int:
-        """Rows of all windows and joins that would be new, gone or other."""
-        return sum(rows.changed for rows in self.tables.values())
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return one element of what `tidemark simulate --json` prints."""
-        return {
-            "set": list(self.settings),
-            "dead_letters": dict(self.dead_letters),
-            "windows": _rows_as_dict(self.windows),
-            "joins": _rows_as_dict(self.joins),
-            "largest": {
-                name: [_change_as_dict(row) for row in one.rows] for name, one in self.tables.items() if one.rows
-            },
-            "notes": list(self.notes),
-        }
-
-
-def _rows_as_dict(rows: Mapping[str, TableRows]) -> dict[str, Any]:
-    return {
-        name: {"rows": one.after, "new": one.new, "gone": one.gone, "changed": one.other}
-        for name, one in rows.items()
-    }
-
-
-def _change_as_dict(row: RowChange) -> dict[str, Any]:
-    return {"key": dict(row.key), "before": row.before, "after": row.after, "by": row.by}
-
-
-@dataclass(frozen=True)
-class Simulation:
-    """The answers for today and for each setting, side by side.
-
-    Attributes:
-        name: The pipeline.
-        records: The records of the log that were judged for each setting.
-        today: What the tables have.
-        others: What each setting would make of the log.
-    """
-
-    name: str
-    records: int
-    today: Simulated
-    others: tuple[Simulated, ...]
-
-    @property
-    def results(self) -> tuple[Simulated, ...]:
-        """Today first, then each setting."""
-        return (self.today, *self.others)
-
-    @property
-    def text(self) -> str:
-        """The same for a person, as lines."""
-        return text_of(self)
-
-    def to_dict(self) -> list[dict[str, Any]]:
-        """Return what `tidemark simulate --json` prints: a list, today first."""
-        return [one.to_dict() for one in self.results]
 
 
 @dataclass(frozen=True)

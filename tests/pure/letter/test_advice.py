@@ -13,7 +13,8 @@ from syrupy.assertion import SnapshotAssertion
 from tests.pure.batch.batches import START
 from tests.pure.letter.test_losses import DAY_S, KEEP, TIMED, Arrived, ahead, offline, shop, tills
 from tests.pure.report.shop import SPEC, Shop
-from tidemark.assets.questions.advice import Advice, advice_of, advice_on
+from tidemark.assets.questions.advice import advice_of, advice_on
+from tidemark.assets.questions.advice_answer import Advice
 from tidemark.timeops.errors import SpecError, TidemarkError
 from tidemark.timeops.log_times import LogTimes, Stretch
 from tidemark.timeops.reasons import CODES, Reason

@@ -13,7 +13,8 @@ import tidemark as tm
 from tests.pure.letter.test_losses import TIMED, shop, tills
 from tests.pure.report.shop import WINDOWS, Shop
 from tidemark.assets.questions.what_if.preview import RowChange, Stretch, TableRows
-from tidemark.assets.questions.what_if.simulation import Setting, Simulated, Simulation, simulation_of
+from tidemark.assets.questions.what_if.simulation import Setting, simulation_of
+from tidemark.assets.questions.what_if.simulation_answer import Simulated, Simulation
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.code_location.questions import settings_with, stretch_of
 from tidemark.timeops.errors import SpecError, TidemarkError

@@ -6,10 +6,10 @@ from typing import Any
 
 from syrupy.assertion import SnapshotAssertion
 
-from tidemark.assets.questions.record import RecordAnswer, Setter
+from tidemark.assets.questions.record_answer import RecordAnswer, Setter
 from tidemark.assets.questions.record_joins import RecordJoin
 from tidemark.assets.questions.record_windows import RecordWindow
-from tidemark.assets.questions.window import EventOfWindow, GroupOfWindow, WindowAnswer
+from tidemark.assets.questions.window_answer import EventOfWindow, GroupOfWindow, WindowAnswer
 from tidemark.timeops.log_times import Item, Met, SplitReach
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import parse_spec

@@ -1,16 +1,20 @@
-"""The answer about a record as a text for a person: a short story with its numbers.
+"""The answer about a record: its values, as JSON, and as a short story with its numbers for a person.
 
-Here: words and layout. Not here: the facts (record.py).
+Here: what is answered, words and layout. Not here: finding it out (record.py).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import Any
 
+from tidemark.assets.questions.record_joins import RecordJoin
+from tidemark.assets.questions.record_windows import RecordWindow
 from tidemark.assets.questions.words import (
     at,
     block,
     clock_rule,
+    instant_text,
     length,
     listed,
     span,
@@ -23,13 +27,10 @@ from tidemark.assets.questions.words import (
 from tidemark.timeops import columns as c
 from tidemark.timeops.durations import format_duration
 from tidemark.timeops.events.adjustment import ADMITTED, KEPT
+from tidemark.timeops.log_times import NO_WATERMARK, Item, Met, SplitReach
 from tidemark.timeops.reasons import Reason
+from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import is_reserved
-
-if TYPE_CHECKING:
-    from tidemark.assets.questions.record import RecordAnswer
-    from tidemark.assets.questions.record_joins import RecordJoin
-    from tidemark.assets.questions.record_windows import RecordWindow
 
 _WIDE = 110
 _MOST_WINDOWS = 12
@@ -37,7 +38,124 @@ _LONGEST_VALUE = 40
 Rows = Sequence[Sequence[str]]
 
 
-def story_of(answer: "RecordAnswer") -> str:
+@dataclass(frozen=True)
+class Setter:
+    """The record that set a watermark.
+
+    Attributes:
+        seq: The record.
+        event_us: Its event time.
+        arrival_us: Its arrival.
+        source: Its source.
+        split: Its split.
+        between: How many records came after it and before the one that met the watermark.
+    """
+
+    seq: int
+    event_us: int | None
+    arrival_us: int | None
+    source: str
+    split: str | None
+    between: int
+
+
+@dataclass(frozen=True)
+class RecordAnswer:
+    """The answer about one record; instants are microseconds, None for none.
+
+    Attributes:
+        pipeline: The pipeline.
+        seq: The record.
+        outcome: `ordered`, `held`, `kept`, `dead_letter` or `excluded`.
+        row: Its row of the log.
+        rules: The rules of time.
+        reason: Why it, or a window, refused it, or why it was taken out of the log.
+        detail: The same in a sentence, where there is one.
+        event_us: Its event time.
+        timestamp_us: Its `_timestamp`, where it was accepted.
+        arrival_us: Its arrival.
+        clock_us: The clock of the log at it.
+        timeline: Its timeline.
+        t_us: The time that rule 3 judged.
+        met: The watermark just before it.
+        setter: What set that.
+        now: The watermark of its timeline now.
+        splits: How far each split of its timeline has come, the slowest first.
+        lateness_us: Of a dead letter: by how much the tolerance was too small.
+        admitted_by: Keys of the spec, each with the least duration that would have let it in, microseconds.
+        unit: The finest coarser unit that would have let it in.
+        windows: The windows that hold its time.
+        joins: The joins that have its source.
+        adjusted_by: The rules that moved its time.
+        release_seq: Its `_release_seq`.
+        released_by: The item that released it; None while it is held, and where a flush did.
+        by_flush: A flush released it.
+        changed: The keys in which the spec judges records in another way since the record was judged.
+        is_accepted_now: By the spec as it is now it would be accepted, but the spec then refused it.
+    """
+
+    pipeline: str
+    seq: int
+    outcome: str
+    row: Mapping[str, Any] = field(repr=False)
+    rules: TimeRules = field(repr=False)
+    reason: str | None = None
+    detail: str | None = None
+    event_us: int | None = None
+    timestamp_us: int | None = None
+    arrival_us: int | None = None
+    clock_us: int | None = None
+    timeline: str | None = None
+    t_us: int | None = None
+    met: Met = NO_WATERMARK
+    setter: Setter | None = None
+    now: Met = NO_WATERMARK
+    splits: tuple[SplitReach, ...] = ()
+    lateness_us: int | None = None
+    admitted_by: Mapping[str, int] = field(default_factory=dict)
+    unit: str | None = None
+    windows: tuple[RecordWindow, ...] = ()
+    joins: tuple[RecordJoin, ...] = ()
+    adjusted_by: tuple[str, ...] = ()
+    release_seq: int | None = None
+    released_by: Item | None = None
+    by_flush: bool = False
+    changed: tuple[str, ...] = ()
+    is_accepted_now: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it for JSON; instants are ISO 8601 in UTC, lengths as `--set` takes them."""
+        lengths = {key: format_duration(timedelta(microseconds=us)) for key, us in self.admitted_by.items()}
+        return {
+            "_arrival_seq": self.seq,
+            "outcome": self.outcome,
+            "reason": self.reason,
+            "detail": self.detail,
+            "_event_time": instant_text(self.event_us),
+            "_timestamp": instant_text(self.timestamp_us),
+            "_arrival_time": instant_text(self.arrival_us),
+            "_timeline": self.timeline,
+            "_watermark": instant_text(self.met.us),
+            "watermark_set_by": self.met.set_by,
+            "lateness_us": self.lateness_us,
+            "admitted_by": lengths,
+            "admitted_by_unit": self.unit,
+            "windows": [window.to_dict() for window in self.windows],
+            "joins": [join.to_dict() for join in self.joins],
+            "changed_since": list(self.changed),
+        }
+
+    @property
+    def text(self) -> str:
+        """The answer as a short story."""
+        return story_of(self)
+
+    def __str__(self) -> str:
+        """Return the text."""
+        return self.text
+
+
+def story_of(answer: RecordAnswer) -> str:
     """Return the answer about a record as a text of some lines."""
     parts = [[f"{answer.pipeline}, record {answer.seq:,}: {_headline(answer)}"], [*_facts(answer)]]
     if answer.outcome != "excluded":
@@ -54,7 +172,7 @@ def story_of(answer: "RecordAnswer") -> str:
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 
-def _headline(answer: "RecordAnswer") -> str:
+def _headline(answer: RecordAnswer) -> str:
     if answer.outcome == "excluded":
         return "taken out of the log" + (f": {answer.reason}" if answer.reason else "")
     by = "" if answer.lateness_us is None else f", by {length(answer.lateness_us)}"
@@ -74,21 +192,21 @@ def _headline(answer: "RecordAnswer") -> str:
     return accepted
 
 
-def _missed(answer: "RecordAnswer") -> str:
+def _missed(answer: RecordAnswer) -> str:
     """Name the windows that an accepted event missed, or the joins."""
     what, takers = ("join", answer.joins) if answer.reason == Reason.JOIN_CLOSED else ("window", answer.windows)
     names = dict.fromkeys(taker.name for taker in takers if taker.outcome == "missed")
     return listed([*names]) or f"a {what}"
 
 
-def _takers(answer: "RecordAnswer") -> str:
+def _takers(answer: RecordAnswer) -> str:
     """Name what takes the accepted events of the pipeline."""
     if answer.rules.joins and answer.rules.windows:
         return "windows and joins"
     return "joins" if answer.rules.joins else "windows"
 
 
-def _facts(answer: "RecordAnswer") -> Iterator[str]:
+def _facts(answer: RecordAnswer) -> Iterator[str]:
     rows = []
     if answer.event_us is not None:
         moved = answer.timestamp_us is not None and answer.timestamp_us != answer.event_us
@@ -109,12 +227,12 @@ def _facts(answer: "RecordAnswer") -> Iterator[str]:
     yield from block(rows)
 
 
-def _moved_by(answer: "RecordAnswer") -> str:
+def _moved_by(answer: RecordAnswer) -> str:
     rules = [rule for rule in answer.adjusted_by if rule != KEPT]
     return f"moved as {' and '.join(rules)}" if rules else f"cut to the {answer.rules.time.unit}"
 
 
-def _payload(answer: "RecordAnswer") -> Iterator[str]:
+def _payload(answer: RecordAnswer) -> Iterator[str]:
     if answer.row.get(c.MALFORMED) is not None:
         yield value_text(answer.row[c.MALFORMED], 3 * _LONGEST_VALUE)
         return
@@ -131,7 +249,7 @@ def _payload(answer: "RecordAnswer") -> Iterator[str]:
         yield line
 
 
-def _rules(answer: "RecordAnswer") -> Iterator[str]:
+def _rules(answer: RecordAnswer) -> Iterator[str]:
     """Describe each rule of the spec in its order, up to the one that refused the record, with what it compared."""
     time, rows = answer.rules.time, list[tuple[str, str, str]]()
     reason = answer.reason if answer.outcome == "dead_letter" else None
@@ -152,7 +270,7 @@ def _rules(answer: "RecordAnswer") -> Iterator[str]:
     yield from table(rows)
 
 
-def _rule_0(answer: "RecordAnswer", reason: str | None) -> Iterator[tuple[str, str, str]]:
+def _rule_0(answer: RecordAnswer, reason: str | None) -> Iterator[tuple[str, str, str]]:
     time = answer.rules.time
     if time.deduplicate_by:
         key = ", ".join(time.deduplicate_by)
@@ -177,7 +295,7 @@ def _of_arrival(rule: str, tolerance_us: int, by_us: int, policy: str) -> tuple[
     return name, f"{verb} {said}, tolerance {length(tolerance_us)}", verdict
 
 
-def _rule_3(answer: "RecordAnswer") -> tuple[str, str, str]:
+def _rule_3(answer: RecordAnswer) -> tuple[str, str, str]:
     policy = answer.rules.time.out_of_order
     if answer.met.us is None:
         why = "no watermark yet" if not answer.changed else "the watermark of then is not stored"
@@ -192,7 +310,7 @@ def _rule_3(answer: "RecordAnswer") -> tuple[str, str, str]:
     return "out of order", said, verdicts[policy] if by < 0 else "passes"
 
 
-def _watermark(answer: "RecordAnswer") -> Iterator[str]:
+def _watermark(answer: RecordAnswer) -> Iterator[str]:
     if answer.met.us is None or answer.t_us is None:  # rule 3 has not seen it
         return
     yield f"The watermark it met: {at(answer.met.us)}"
@@ -229,7 +347,7 @@ def _watermark(answer: "RecordAnswer") -> Iterator[str]:
     yield from block(rows)
 
 
-def _release(answer: "RecordAnswer") -> Iterator[str]:
+def _release(answer: RecordAnswer) -> Iterator[str]:
     if answer.outcome == "held":
         yield "Held until the watermark has passed its time"
         assert answer.timestamp_us is not None  # an accepted event has one, and a timeline
@@ -244,7 +362,7 @@ def _release(answer: "RecordAnswer") -> Iterator[str]:
         yield from block([("by", f"{by or 'the watermark'}{number}")])
 
 
-def _windows(answer: "RecordAnswer") -> Iterator[str]:
+def _windows(answer: RecordAnswer) -> Iterator[str]:
     if not answer.windows:
         return
     yield "Its windows"
@@ -255,7 +373,7 @@ def _windows(answer: "RecordAnswer") -> Iterator[str]:
         yield f"  … and {more:,} more"
 
 
-def _window(window: "RecordWindow", answer: "RecordAnswer") -> tuple[str, str, str]:
+def _window(window: RecordWindow, answer: RecordAnswer) -> tuple[str, str, str]:
     span_ = "" if window.start_us is None or window.end_us is None else span(window.start_us, window.end_us)
     by = "a flush" if window.by_flush else when(window.closed_by, "")
     if window.outcome == "counted":
@@ -275,20 +393,20 @@ def _window(window: "RecordWindow", answer: "RecordAnswer") -> tuple[str, str, s
     return window.name, span_, said
 
 
-def _closes(window: "RecordWindow", answer: "RecordAnswer") -> str:
+def _closes(window: RecordWindow, answer: RecordAnswer) -> str:
     own = next(each for each in answer.rules.windows if each.name == window.name)
     assert window.closes_us is not None  # the caller has looked
     verb = "pass" if own.ends_inside else "reach"
     return f"the watermark has to {verb} {at(window.closes_us - own.ends_inside_us)}"
 
 
-def _joins(answer: "RecordAnswer") -> Iterator[str]:
+def _joins(answer: RecordAnswer) -> Iterator[str]:
     if answer.joins:
         yield "Its joins"
         yield from table([(join.name, join.side, _join(join, answer)) for join in answer.joins])
 
 
-def _unanswered(join: "RecordJoin", answer: "RecordAnswer") -> str:
+def _unanswered(join: RecordJoin, answer: RecordAnswer) -> str:
     if join.outcome == "removed":
         return "`retention` has removed old answers, among them the ones that name it"
     if answer.outcome == "dead_letter":
@@ -298,7 +416,7 @@ def _unanswered(join: "RecordJoin", answer: "RecordAnswer") -> str:
     return f"missed: {why} when it came"
 
 
-def _join(join: "RecordJoin", answer: "RecordAnswer") -> str:
+def _join(join: RecordJoin, answer: RecordAnswer) -> str:
     spec = next(each for each in answer.rules.joins if each.name == join.name)
     until = "" if join.closes_us is None else f"until the watermark is past {at(join.closes_us)}"
     if join.outcome in ("removed", "missed"):
@@ -317,7 +435,7 @@ def _join(join: "RecordJoin", answer: "RecordAnswer") -> str:
     return f"{some}; open {until}"
 
 
-def _admission(answer: "RecordAnswer") -> Iterator[str]:
+def _admission(answer: RecordAnswer) -> Iterator[str]:
     if answer.reason is None or answer.outcome == "excluded":
         return
     if not answer.admitted_by and answer.unit is None:
@@ -345,7 +463,7 @@ def _admission(answer: "RecordAnswer") -> Iterator[str]:
     yield from table(rows)
 
 
-def _today(answer: "RecordAnswer", key: str) -> str:
+def _today(answer: RecordAnswer, key: str) -> str:
     time = answer.rules.time
     if key.startswith("windows["):
         window = answer.rules.windows[int(key[len("windows[") : key.index("]")])]
@@ -361,7 +479,7 @@ def _today(answer: "RecordAnswer", key: str) -> str:
     return f"now {format_duration(time.out_of_orderness if policy is None else policy.tolerance)}"
 
 
-def _changed(answer: "RecordAnswer") -> Iterator[str]:
+def _changed(answer: RecordAnswer) -> Iterator[str]:
     yield "The spec has changed since: this is the verdict of then"
     yield from block([("changed", listed(list(answer.changed)))])
 

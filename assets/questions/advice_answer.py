@@ -1,11 +1,12 @@
-"""Advice as text: what is lost and why, what every tolerance would do, who loses most, how late the records are.
+"""Advice: what is lost and why, what every tolerance would do, who loses most, how late the records are.
 
-Here: words and layout. Not here: the numbers (advice.py).
+Here: its values, as JSON, as a text and as a picture. Not here: working it out (advice.py).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidemark.assets.questions.words import aligned, percent
 from tidemark.timeops.advice import FOUND_ON, Delay, Target, Tolerance
@@ -14,7 +15,7 @@ from tidemark.timeops.losses import Habit
 from tidemark.timeops.utc import Instant
 
 if TYPE_CHECKING:
-    from tidemark.assets.questions.advice import Advice, Loser
+    from matplotlib.figure import Figure
 
 _FATE = {"drop": "refused", "adjust": "moved to the watermark", "keep": "left to the windows"}
 LOST = {"drop": "lost", "adjust": "adjusted", "keep": "late"}
@@ -25,7 +26,113 @@ _FAR = 1.5
 """A share on the rest of the log that is so many times the target is marked."""
 
 
-def text_of(advice: "Advice") -> str:
+@dataclass(frozen=True)
+class Loser:
+    """The records of one value, and how many of them are lost.
+
+    Attributes:
+        by: `source`, `split`, `over`, or a column of the log.
+        value: The value; of `over` the `_timeline`.
+        lost: How many are behind the watermark.
+        of: How many records it has that rule 3 judges.
+        habit: What its times are like; None where nothing is special.
+    """
+
+    by: str
+    value: str
+    lost: int
+    of: int
+    habit: Habit | None = None
+
+
+@dataclass(frozen=True)
+class Leap:
+    """A record that set the watermark which shut out others.
+
+    Attributes:
+        seq: Its `_arrival_seq`.
+        event_us: Its event time, microseconds; None where it is not known.
+        arrival_us: Its arrival; None where it is not known.
+        raised_us: By how much it raised the watermark; None for the first one.
+        cost: How many records were behind the watermark that it set.
+    """
+
+    seq: int
+    event_us: int | None
+    arrival_us: int | None
+    raised_us: int | None
+    cost: int
+
+
+@dataclass(frozen=True)
+class Advice:
+    """How late the records of a log are, and what every out-of-orderness would make of them.
+
+    The whole log is judged by the spec as it is: where that was another one for a part of the log, the tables have
+    other numbers. «Lost» are the records that rule 3 finds behind the watermark: under `drop` they are refused, under
+    `adjust` they are moved to the watermark, under `keep` the windows decide.
+
+    Attributes:
+        name: The pipeline.
+        policy: `out_of_order`: drop, adjust or keep.
+        records: The records of the log.
+        judged: How many of them rule 3 judges.
+        refused: The others by the reason for which they are refused before.
+        lost: How many are lost today.
+        today_us: The out-of-orderness of today, by source where these differ.
+        varied: The sources that the tolerances are for; empty for all.
+        lines: What is lost, and why and what to do about it: two lines, one where nothing is lost.
+        tolerances: What each tolerance would do, in order.
+        targets: Tolerances for shares.
+        losers: Who loses most, by kind.
+        delays: How late the records come: all, by source, split, `over` and hour.
+        leaps: The records whose watermarks shut out most.
+    """
+
+    name: str
+    policy: str
+    records: int
+    judged: int
+    refused: Mapping[str, int]
+    lost: int
+    today_us: Mapping[str, int]
+    varied: tuple[str, ...]
+    lines: tuple[str, ...]
+    tolerances: tuple[Tolerance, ...]
+    targets: tuple[Target, ...]
+    losers: tuple[Loser, ...]
+    delays: tuple[Delay, ...]
+    leaps: tuple[Leap, ...]
+
+    @property
+    def today(self) -> Tolerance | None:
+        """The row of today's out-of-orderness; None where sources have different ones."""
+        today = {*self.today_us.values()}
+        return next((row for row in self.tolerances if {row.tolerance_us} == today), None)
+
+    @property
+    def text(self) -> str:
+        """The same for a person, as lines."""
+        return text_of(self)
+
+    def picture(self) -> "Figure | None":
+        """Draw what each tolerance loses, with today's; None where none loses any."""
+        from tidemark.assets.catalog.display.pictures import draw_tolerances  # noqa: PLC0415 - matplotlib takes a second
+
+        shares = {row.tolerance_us / 1e6: row.share for row in self.tolerances}
+        label = "today" if len(self.today_us) == 1 else "today, {}"
+        today = {label.format(name): us / 1e6 for name, us in self.today_us.items()}
+        return draw_tolerances(shares, today, self.records, LOST[self.policy])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `tidemark advise --json` prints; lengths are microseconds, shares from 0 to 1."""
+        return {name: value for name, value in asdict(self).items() if name != "lines"} | {
+            "lines": list(self.lines),
+            "today_us": dict(self.today_us),
+        }
+
+
+def text_of(advice: Advice) -> str:
     """Return advice as lines for a terminal."""
     blocks = [
         list(_head(advice)),
@@ -38,7 +145,7 @@ def text_of(advice: "Advice") -> str:
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
-def _head(advice: "Advice") -> Iterator[str]:
+def _head(advice: Advice) -> Iterator[str]:
     first, *rest = advice.lines
     yield f"{advice.name}: {first}"
     for line in rest:
@@ -48,7 +155,7 @@ def _head(advice: "Advice") -> Iterator[str]:
         yield f"Refused by other rules: {others}"
 
 
-def _tolerances(advice: "Advice") -> Iterator[str]:
+def _tolerances(advice: Advice) -> Iterator[str]:
     lost = LOST[advice.policy]
     of = f" of {' and '.join(advice.varied)}" if advice.varied else ""
     fate = f"how many of {advice.records:,} records would be {_FATE[advice.policy]}"
@@ -85,7 +192,7 @@ def _later(tolerance: Tolerance) -> str:
     return f"{_about(abs(tolerance.later_us))} {'later' if tolerance.later_us > 0 else 'earlier'}"
 
 
-def _targets(advice: "Advice") -> Iterator[str]:
+def _targets(advice: Advice) -> Iterator[str]:
     part = f"{FOUND_ON * 100:.0f} %"
     yield f"Tolerances for a target, found on the first {part} of the log, verified on the rest"
     rows = [
@@ -110,7 +217,7 @@ def _verdict(target: Target) -> str:
     return "holds" if target.verified_share <= target.share else "a little above"
 
 
-def _losers(advice: "Advice") -> Iterator[str]:
+def _losers(advice: Advice) -> Iterator[str]:
     several = [one for one in advice.losers if one.by != "source" or _are_several(advice, "source")]
     if not several:
         return
@@ -127,11 +234,11 @@ def _losers(advice: "Advice") -> Iterator[str]:
     yield from aligned(("", LOST[advice.policy], "of", "share", "likely reason"), rows, texts=(0, 4))
 
 
-def _are_several(advice: "Advice", by: str) -> bool:
+def _are_several(advice: Advice, by: str) -> bool:
     return len([one for one in advice.delays if one.by == by]) > 1
 
 
-def _habit(loser: "Loser") -> str:
+def _habit(loser: Loser) -> str:
     return "" if loser.habit is None else in_words(loser.habit)
 
 
@@ -145,7 +252,7 @@ def in_words(habit: Habit) -> str:
     return f"comes in bursts after silences of {length}"
 
 
-def _leaps(advice: "Advice") -> Iterator[str]:
+def _leaps(advice: Advice) -> Iterator[str]:
     """Yield the records that raised the watermark by more than the out-of-orderness: others had no time to come."""
     wide_us = max(advice.today_us.values())
     far = [leap for leap in advice.leaps if leap.cost > 1 and (leap.raised_us or 0) > wide_us]
@@ -162,7 +269,7 @@ def _leaps(advice: "Advice") -> Iterator[str]:
     yield from aligned(("", "event time", "raised it", "cost", ""), rows, texts=(0, 1, 2, 4))
 
 
-def _delays(advice: "Advice") -> Iterator[str]:
+def _delays(advice: Advice) -> Iterator[str]:
     yield "How late they are: how much older than the latest event before them"
     rows = []
     for by in ("", "source", "split", "over", "hour"):

@@ -1,30 +1,112 @@
-"""A simulation as text: today and each setting side by side, then the rows that would change most.
+"""The answer of a simulation: today and each setting side by side, then the rows that would change most.
 
-Here: words and layout. Not here: the numbers (simulation.py).
+Here: its values, as JSON and as a text. Not here: judging the log (simulation.py).
 """
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
-from tidemark.assets.questions.what_if.preview import RowChange
+from tidemark.assets.questions.what_if.preview import RowChange, TableRows
 from tidemark.assets.questions.words import aligned
 from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ
-
-if TYPE_CHECKING:
-    from tidemark.assets.questions.what_if.simulation import Simulated, Simulation
 
 _MOST_ROWS = 5
 _NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-def text_of(simulation: "Simulation") -> str:
+@dataclass(frozen=True)
+class Simulated:
+    """The outcome of a setting, or for no settings what the tables have.
+
+    Attributes:
+        settings: Keys and values, as for `--set`; empty for today.
+        dead_letters: Numbers of dead letters by reason.
+        windows: Numbers of rows by window, in comparison with the tables.
+        notes: What to know of it, in sentences.
+        joins: Numbers of rows by join, in comparison with the tables.
+    """
+
+    settings: tuple[str, ...]
+    dead_letters: Mapping[str, int]
+    windows: Mapping[str, TableRows]
+    notes: tuple[str, ...] = ()
+    joins: Mapping[str, TableRows] = field(default_factory=dict)
+
+    @property
+    def tables(self) -> Mapping[str, TableRows]:
+        """The rows of all windows and joins; no window has the name of a join."""
+        return {**self.windows, **self.joins}
+
+    @property
+    def changed(self) -> int:
+        """Rows of all windows and joins that would be new, gone or other."""
+        return sum(rows.changed for rows in self.tables.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return one element of what `tidemark simulate --json` prints."""
+        return {
+            "set": list(self.settings),
+            "dead_letters": dict(self.dead_letters),
+            "windows": _rows_as_dict(self.windows),
+            "joins": _rows_as_dict(self.joins),
+            "largest": {
+                name: [_change_as_dict(row) for row in one.rows] for name, one in self.tables.items() if one.rows
+            },
+            "notes": list(self.notes),
+        }
+
+
+def _rows_as_dict(rows: Mapping[str, TableRows]) -> dict[str, Any]:
+    return {
+        name: {"rows": one.after, "new": one.new, "gone": one.gone, "changed": one.other}
+        for name, one in rows.items()
+    }
+
+
+def _change_as_dict(row: RowChange) -> dict[str, Any]:
+    return {"key": dict(row.key), "before": row.before, "after": row.after, "by": row.by}
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """The answers for today and for each setting, side by side.
+
+    Attributes:
+        name: The pipeline.
+        records: The records of the log that were judged for each setting.
+        today: What the tables have.
+        others: What each setting would make of the log.
+    """
+
+    name: str
+    records: int
+    today: Simulated
+    others: tuple[Simulated, ...]
+
+    @property
+    def results(self) -> tuple[Simulated, ...]:
+        """Today first, then each setting."""
+        return (self.today, *self.others)
+
+    @property
+    def text(self) -> str:
+        """The same for a person, as lines."""
+        return text_of(self)
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """Return what `tidemark simulate --json` prints: a list, today first."""
+        return [one.to_dict() for one in self.results]
+
+
+def text_of(simulation: Simulation) -> str:
     """Return a simulation as lines for a terminal."""
     blocks = [list(_head(simulation)), list(_numbers(simulation)), list(_notes(simulation))]
     blocks += [list(_largest(label, one)) for label, one in _labelled(simulation) if one.settings]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
-def _labelled(simulation: "Simulation") -> list[tuple[str, "Simulated"]]:
+def _labelled(simulation: Simulation) -> list[tuple[str, Simulated]]:
     """Return each answer with the head of its column: the setting itself where it is short, else a letter."""
     settings = [" ".join(one.settings) for one in simulation.others]
     are_short = all(len(one) <= 40 for one in settings) and len(settings) <= 3
@@ -32,7 +114,7 @@ def _labelled(simulation: "Simulation") -> list[tuple[str, "Simulated"]]:
     return list(zip(["today", *labels], simulation.results, strict=True))
 
 
-def _head(simulation: "Simulation") -> Iterator[str]:
+def _head(simulation: Simulation) -> Iterator[str]:
     judged = f"{simulation.records:,} records of the log judged with each setting"
     yield f"{simulation.name}: {judged}; nothing was written"
     for label, one in _labelled(simulation)[1:]:
@@ -40,7 +122,7 @@ def _head(simulation: "Simulation") -> Iterator[str]:
             yield f"  {label}: {' '.join(one.settings)}"
 
 
-def _numbers(simulation: "Simulation") -> Iterator[str]:
+def _numbers(simulation: Simulation) -> Iterator[str]:
     each = _labelled(simulation)
     reasons = sorted({reason for _, one in each for reason in one.dead_letters})
     rows = [("dead letters", *(f"{sum(one.dead_letters.values()):,}" for _, one in each))]
@@ -55,7 +137,7 @@ def _numbers(simulation: "Simulation") -> Iterator[str]:
     yield from aligned(("", *(label for label, _ in each)), rows)
 
 
-def _notes(simulation: "Simulation") -> Iterator[str]:
+def _notes(simulation: Simulation) -> Iterator[str]:
     for label, one in _labelled(simulation):
         for note in one.notes:
             yield f"{label}: {note}"
@@ -66,7 +148,7 @@ def _notes(simulation: "Simulation") -> Iterator[str]:
             yield f"{label}: {rows} would not be final until their {what} close"
 
 
-def _largest(label: str, one: "Simulated") -> Iterator[str]:
+def _largest(label: str, one: Simulated) -> Iterator[str]:
     """Yield the rows of each window and join that would change most."""
     found = [rows for rows in one.tables.values() if rows.rows]
     if not found:
