@@ -28,8 +28,8 @@ from tidemark.resources.sources.records import SPARK_FAILURES, cause_of, file_th
 from tidemark.resources.spark.amount import ANY, Amount
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.counts import Outcomes
 from tidemark.timeops.engine import Outcome
+from tidemark.timeops.figures.counts import Outcomes
 
 Span = tuple[int, int]
 """First and last instant of a span of event time, microseconds."""

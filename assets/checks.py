@@ -48,9 +48,9 @@ from tidemark.resources.quality.checks import (
     validated,
 )
 from tidemark.timeops import columns as c
+from tidemark.timeops.computing.materialize import from_driver
 from tidemark.timeops.dead_letters import FLUSH_HAD_CLOSED
-from tidemark.timeops.materialize import from_driver
-from tidemark.timeops.reasons import Reason, Stage, in_sql
+from tidemark.timeops.rules.reasons import Reason, Stage, in_sql
 from tidemark.timeops.spec import Spec
 
 _CHUNK = 65_536  # release numbers are compared in segments of so many, so that no core sorts a whole batch

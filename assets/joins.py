@@ -24,12 +24,12 @@ from tidemark.resources.delta.taking import Taken, taken
 from tidemark.resources.delta.versions import NO_ROWS, Filters
 from tidemark.resources.quality.checks import Counted, Expectation, Measured
 from tidemark.timeops import columns as c
-from tidemark.timeops.instants import NONE, distinct, integers, nulled
 from tidemark.timeops.joins.events import NOBODY, Answers
 from tidemark.timeops.joins.rows import Joined
 from tidemark.timeops.spec import JoinSpec
 from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ
-from tidemark.timeops.utc import Instant
+from tidemark.timeops.values.instants import NONE, distinct, integers, nulled
+from tidemark.timeops.values.utc import Instant
 
 ONE_LAST_ANSWER = Expectation(
     name="one_last_answer",

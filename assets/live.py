@@ -52,7 +52,7 @@ from tidemark.resources.catalog import keep_names
 from tidemark.resources.quality.checks import import_ahead
 from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import BusyError, TidemarkError
-from tidemark.timeops.printable import printable
+from tidemark.timeops.errors.printable import printable
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.spec.scope import Scope
 

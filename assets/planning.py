@@ -13,10 +13,10 @@ from tidemark.resources.batches.plans import BatchInput, Commit, Kind, Plan, pro
 from tidemark.resources.batches.position import plan_end, waits_in
 from tidemark.resources.sources.reference import ReferenceTable
 from tidemark.resources.workspace import Workspace
+from tidemark.timeops.calendar.zones import java_release, zones_of
 from tidemark.timeops.errors import LakeError
-from tidemark.timeops.rules import Waiter, waiters_to_json
+from tidemark.timeops.rules.time_rules import Waiter, waiters_to_json
 from tidemark.timeops.spec.window import root_of
-from tidemark.timeops.zones import java_release, zones_of
 
 MOST_RECORDS = 25_000_000
 """A longer backlog is cut into batches: each core is sent a number for every block of a batch's records, and of these

@@ -23,8 +23,11 @@ from tidemark.resources.spark.frames import empty_frame, small_frame
 from tidemark.resources.tables import open_in_column
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
+from tidemark.timeops.calendar.zones import zone_problems
+from tidemark.timeops.computing.materialize import Execution
 from tidemark.timeops.dead_letters import time_letters
 from tidemark.timeops.errors import SpecError, first_line
+from tidemark.timeops.errors.problems import Path, Problem
 from tidemark.timeops.events.adjustment import Adjusted, Segment, time_adjustment
 from tidemark.timeops.events.duplicates import FIRST_TIMES_SCHEMA
 from tidemark.timeops.events.event_time import with_instant
@@ -36,8 +39,6 @@ from tidemark.timeops.joins.gathering import HAS_PARTNER
 from tidemark.timeops.joins.rows import answers, shown
 from tidemark.timeops.joins.rows import as_events as rows_as_events
 from tidemark.timeops.joins.tables import VALID_FROM, right_events
-from tidemark.timeops.materialize import Execution
-from tidemark.timeops.problems import Path, Problem
 from tidemark.timeops.spec import JoinSpec, Spec, WindowSpec, is_reserved
 from tidemark.timeops.spec.changes import is_wider
 from tidemark.timeops.spec.window import input_of, result_columns
@@ -50,7 +51,6 @@ from tidemark.timeops.windows.membership import OPEN_IN, group_names, with_group
 from tidemark.timeops.windows.results import window_results
 from tidemark.timeops.windows.revisions import LATE_EVENTS, PASSES, changes
 from tidemark.timeops.windows.segment import WindowSegment, as_events, columns_of, with_results
-from tidemark.timeops.zones import zone_problems
 
 _LOG_TYPES = {
     c.SEQ: LongType(),

@@ -41,12 +41,12 @@ from tidemark.resources.batches.plans import REFUSED, REPLAYED, Counts, IngestIn
 from tidemark.resources.batches.position import KEPT_UNTIL, Position
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.counts import FURTHEST_US, Outcomes, counts_by_join, counts_by_window
-from tidemark.timeops.durations import micros
 from tidemark.timeops.events.adjustment import ADMITTED, FUTURE_ARRIVAL, KEPT, MOVED
-from tidemark.timeops.reasons import Reason
-from tidemark.timeops.rules import waiters_to_json
-from tidemark.timeops.utc import instant_of
+from tidemark.timeops.figures.counts import FURTHEST_US, Outcomes, counts_by_join, counts_by_window
+from tidemark.timeops.rules.reasons import Reason
+from tidemark.timeops.rules.time_rules import waiters_to_json
+from tidemark.timeops.values.durations import micros
+from tidemark.timeops.values.utc import instant_of
 from tidemark.timeops.watermark.timelines import own_timelines
 
 BySource = Mapping[tuple[str, str], int]

@@ -23,10 +23,10 @@ from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import Filters
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.grid import may_close_between
-from tidemark.timeops.materialize import computed
+from tidemark.timeops.calendar.grid import may_close_between
+from tidemark.timeops.computing.materialize import computed
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.utc import EPOCH, Instant, begin_of, us_of
+from tidemark.timeops.values.utc import EPOCH, Instant, begin_of, us_of
 from tidemark.timeops.windows.gap_filling import may_wait, told_in_words
 from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.results import last_revisions, passing

@@ -19,7 +19,7 @@ from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
 from tidemark.resources.spark.session import local_session, session_config
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.utc import us_of
+from tidemark.timeops.values.utc import us_of
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 SPEC = """

@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 
 from benchmarks.logs import JITTER_MS, log_of, spark_of_two_cores, stored_log
 from benchmarks.timing import BUDGET, INTO, LOGS, Figure, Report, seconds
+from tidemark.timeops.computing.materialize import Stored
 from tidemark.timeops.events.adjustment import Segment, time_adjustment
-from tidemark.timeops.materialize import Stored
-from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.rules.time_rules import TimeRules
 from tidemark.timeops.spec import TimeSpec
 from tidemark.timeops.watermark.timelines import STATE, LogPlace
 

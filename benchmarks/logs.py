@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.resources.spark.session import local_session, session_config
-from tidemark.timeops.materialize import Stored
+from tidemark.timeops.computing.materialize import Stored
 
 LATE_PER_THOUSAND = 23
 JITTER_MS = 5_000  # events come up to so much after their time, as the out-of-orderness allows

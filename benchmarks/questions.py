@@ -27,7 +27,7 @@ from tidemark.resources import tables
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import Workspace, silent
 from tidemark.timeops.columns import SEQ
-from tidemark.timeops.materialize import computed
+from tidemark.timeops.computing.materialize import computed
 
 SET = ("time.out_of_orderness=10 s",)
 JUDGED, WITH_WINDOWS = "judging it once", "judging it once, with the window's results"

@@ -25,7 +25,7 @@ from rich.table import Table
 from tidemark.resources.sources.local_files import spark_path
 from tidemark.resources.spark.client import allow_deep_plans, release_in_a_thread
 from tidemark.resources.spark.session import local_session, session_config
-from tidemark.timeops.session import SESSION_SETTINGS
+from tidemark.timeops.computing.session import SESSION_SETTINGS
 
 SERVER = """
 import sys

@@ -21,10 +21,10 @@ from tidemark.resources.delta.aside import set_aside
 from tidemark.resources.delta.ordering import in_order
 from tidemark.resources.spark.amount import ANY
 from tidemark.timeops.columns import RELEASE_SEQ, SEQ, TIMESTAMP
+from tidemark.timeops.computing.materialize import Stored
 from tidemark.timeops.engine import State, advance
 from tidemark.timeops.events.adjustment import Released, Segment
-from tidemark.timeops.materialize import Stored
-from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.rules.time_rules import TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.watermark.timelines import LogPlace
 

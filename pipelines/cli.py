@@ -35,7 +35,7 @@ from tidemark.pipelines.command_line import (
 )
 from tidemark.pipelines.commands import advising, auditing, changing, deciding, explaining, looking, operating
 from tidemark.timeops.errors import TidemarkError
-from tidemark.timeops.problems import SpecFileError, spec_error
+from tidemark.timeops.errors.problems import SpecFileError, spec_error
 
 if TYPE_CHECKING:
     from tidemark.pipelines.running.runner import RunOptions, RunReport

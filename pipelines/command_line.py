@@ -20,7 +20,7 @@ import click
 
 from tidemark.resources.machine import ensure_not_stopped, listening, stop_signal
 from tidemark.timeops.errors import MachineError, SpecError, TidemarkError, UnexpectedError, first_line
-from tidemark.timeops.printable import printable
+from tidemark.timeops.errors.printable import printable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,7 +23,7 @@ from tidemark.pipelines.spec_files import read_specs
 from tidemark.resources.places.place import is_url, place_of
 from tidemark.resources.settings import from_environment
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.problems import did_you_mean
+from tidemark.timeops.errors.problems import did_you_mean
 
 _DEFS = """\
 type: {type}

@@ -55,7 +55,7 @@ from tidemark.resources.settings import Settings, from_environment, note_code_lo
 from tidemark.resources.spark.choice import SparkChoice, choose_spark, open_session
 from tidemark.resources.workspace import Acceptance, SpecFile, Workspace, silent
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.printable import printable
+from tidemark.timeops.errors.printable import printable
 from tidemark.timeops.spec.automation import OnNewInput
 
 CHECK = "is_a_pipeline"

@@ -45,7 +45,7 @@ from tidemark.resources.settings import Clock, Settings, ensure_dagster_home, fr
 from tidemark.resources.spark.choice import choose_spark, open_session, spark_as_found
 from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.printable import printable
+from tidemark.timeops.errors.printable import printable
 
 Named = str | PathLike[str]
 _LOG = logging.getLogger("tidemark")

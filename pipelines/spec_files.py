@@ -17,7 +17,7 @@ from tidemark.resources.settings import noted_keys
 from tidemark.resources.sources.kinds import reader_of
 from tidemark.resources.workspace import SpecFile
 from tidemark.timeops.errors import SpecError, TidemarkError
-from tidemark.timeops.problems import Problem
+from tidemark.timeops.errors.problems import Problem
 from tidemark.timeops.spec import Spec, name_with, parse_spec, readable_rest
 from tidemark.timeops.spec.fields import PIPELINE_NAME
 from tidemark.timeops.spec.text import read_yaml

@@ -32,10 +32,10 @@ from tidemark.resources.places.checks import ensure_answers, ensure_folder
 from tidemark.resources.places.place import Place
 from tidemark.resources.settings import Clock
 from tidemark.timeops.errors import LakeError, SpecError
+from tidemark.timeops.errors.problems import Path as KeyPath
+from tidemark.timeops.errors.problems import Problem, place_text, spec_error
 from tidemark.timeops.expressions.tokens import quoted
-from tidemark.timeops.problems import Path as KeyPath
-from tidemark.timeops.problems import Problem, place_text, spec_error
-from tidemark.timeops.rules import TimeRules, Waiter
+from tidemark.timeops.rules.time_rules import TimeRules, Waiter
 from tidemark.timeops.spec import JoinSpec, Spec
 from tidemark.timeops.spec.changes import names_of_sources
 from tidemark.timeops.spec.text import read_yaml

@@ -18,7 +18,7 @@ from tidemark.resources.delta.files import piece_of
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.upkeep import compact, mend_bounds
 from tidemark.resources.delta.versions import NO_ROWS
-from tidemark.timeops.utc import FIRST_US, LAST_US
+from tidemark.timeops.values.utc import FIRST_US, LAST_US
 
 T = "windows/by_hour"
 NAN, LARGE, LONG = float("nan"), 10**38 - 1, "é" * 40 + "\U0010ffff" * 3

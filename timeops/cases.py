@@ -17,10 +17,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, PlainValidator, ValidationError, model_validator
 from pyspark.sql import types as T
 
-from tidemark.timeops import utc
 from tidemark.timeops.columns import ARRIVAL, FILE, SOURCE, SPLIT
-from tidemark.timeops.expressions.tokens import mentions
-from tidemark.timeops.problems import (
+from tidemark.timeops.errors.problems import (
     Misread,
     Path,
     Problem,
@@ -34,10 +32,12 @@ from tidemark.timeops.problems import (
     show,
     spec_error,
 )
+from tidemark.timeops.expressions.tokens import mentions
 from tidemark.timeops.spec import Source, Spec
 from tidemark.timeops.spec.fields import Instant, SpecModel, Text, read_instant
 from tidemark.timeops.spec.pipeline import keys_by_arrival
 from tidemark.timeops.spec.text import read_yaml
+from tidemark.timeops.values import utc
 
 _WHOLE = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _FLOATS = (T.FloatType, T.DoubleType)

@@ -9,7 +9,7 @@ All who know a name import this, also a look without work, which must not wait f
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from tidemark.timeops.utc import FIRST_US, LAST_US
+from tidemark.timeops.values.utc import FIRST_US, LAST_US
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

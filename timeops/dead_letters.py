@@ -1,6 +1,7 @@
 """The rows of `dead_letters`: one shape for every reason, each with a sentence that says why.
 
-Here: columns and sentences. Not here: the decision that a record is refused (reasons.py names who decides each).
+Here: columns and sentences. Not here: the decision that a record is refused (rules/reasons.py names who decides
+each).
 """
 
 from collections.abc import Callable, Sequence
@@ -10,16 +11,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.timeops import columns as c
-from tidemark.timeops.durations import format_duration
+from tidemark.timeops.calendar.grid import instant_of_end
 from tidemark.timeops.events.duplicates import FIRST
 from tidemark.timeops.events.event_time import is_of
 from tidemark.timeops.expressions.aggregates import on_rows
 from tidemark.timeops.expressions.tokens import literal, literals, mentions, quoted
 from tidemark.timeops.expressions.try_expression import Columns, as_json
-from tidemark.timeops.grid import instant_of_end
-from tidemark.timeops.reasons import AT_INGESTION, Reason, Stage
-from tidemark.timeops.rules import SourceTime, TimeRules
+from tidemark.timeops.rules.reasons import AT_INGESTION, Reason, Stage
+from tidemark.timeops.rules.time_rules import SourceTime, TimeRules
 from tidemark.timeops.spec import JoinSpec, WindowSpec, is_reserved
+from tidemark.timeops.values.durations import format_duration
 from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.membership import BY_FLUSH, MISSED, unfit
 

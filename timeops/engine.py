@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import TIMELINE, W_BEFORE, WATERMARK, to_instant
+from tidemark.timeops.computing.materialize import Execution, Materialize, Stored
 from tidemark.timeops.dead_letters import join_letters, time_letters, unfit_letters, unfit_results, window_letters
 from tidemark.timeops.events.adjustment import (
     OWN_TIMELINE,
@@ -28,8 +29,7 @@ from tidemark.timeops.events.duplicates import first_times
 from tidemark.timeops.joins import rows as joined_rows
 from tidemark.timeops.joins.events import Fates
 from tidemark.timeops.joins.rows import Joined
-from tidemark.timeops.materialize import Execution, Materialize, Stored
-from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.rules.time_rules import TimeRules
 from tidemark.timeops.spec import JoinSpec, TimeSpec, WindowSpec
 from tidemark.timeops.spec.window import input_of, inputs_first
 from tidemark.timeops.watermark.timelines import STATE, with_timelines

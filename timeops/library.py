@@ -16,25 +16,25 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegralType, MapType, StringType, TimestampType
 
 from tidemark.timeops import columns as c
+from tidemark.timeops.calendar.zones import problems_of_zone
+from tidemark.timeops.computing.materialize import Execution, computed, from_driver
+from tidemark.timeops.computing.session import check_session
 from tidemark.timeops.engine import Outcome, State, advance
 from tidemark.timeops.errors import InputError
+from tidemark.timeops.errors.problems import Problem, error_at, problems_of, spec_error
 from tidemark.timeops.events.adjustment import RELEASE_ORDER, Released, Segment
 from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
 from tidemark.timeops.expressions.text_times import hidden_time_problem
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import Columns, utf8_sql
-from tidemark.timeops.materialize import Execution, computed, from_driver
-from tidemark.timeops.problems import Problem, error_at, problems_of, spec_error
-from tidemark.timeops.rules import TimeRules
-from tidemark.timeops.session import check_session
+from tidemark.timeops.rules.time_rules import TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec, is_reserved, read_part
 from tidemark.timeops.spec.fields import InstantExpression
 from tidemark.timeops.spec.pipeline import keys_by_arrival, rules_between_parts, without_event_time
-from tidemark.timeops.utc import us_of
+from tidemark.timeops.values.utc import us_of
 from tidemark.timeops.watermark.timelines import LogPlace
 from tidemark.timeops.windows.membership import on_events
 from tidemark.timeops.windows.results import last_revisions, passing
-from tidemark.timeops.zones import problems_of_zone
 
 SOURCE_NAME = "events"
 """`_source` of events that have none."""

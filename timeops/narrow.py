@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import SEQ, TIMELINE, same_in
+from tidemark.timeops.computing.materialize import from_driver
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import as_json, without_minus_zero
-from tidemark.timeops.instants import Array
-from tidemark.timeops.materialize import from_driver
+from tidemark.timeops.values.instants import Array
 
 PIECE = 4_000_000  # records of a large segment that are fetched at once
 BROADCAST = 2_000_000  # rows that every core may be sent

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tidemark.timeops.columns import FILE, TIMELINE, TIMESTAMP
+from tidemark.timeops.errors.problems import Path, Problem
 from tidemark.timeops.events.event_time import instant_problem, length_problem
 from tidemark.timeops.expressions.aggregate_calls import aggregate_calls
 from tidemark.timeops.expressions.aggregates import cut
@@ -24,7 +25,6 @@ from tidemark.timeops.expressions.refusals import REFUSALS, Asked, faults_of, fu
 from tidemark.timeops.expressions.text_times import constant_time_problem, hidden_time_problem, local_time_problem
 from tidemark.timeops.expressions.tokens import columns_named, quoted
 from tidemark.timeops.expressions.try_expression import Columns, is_collated, is_storable, text_problem
-from tidemark.timeops.problems import Path, Problem
 from tidemark.timeops.spec import JoinSpec, Spec, WindowSpec
 from tidemark.timeops.spec.changes import types_in_tables
 from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ, JoinColumns

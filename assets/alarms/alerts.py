@@ -21,12 +21,12 @@ from tidemark.resources.batches.position import Position, plan_end, records_in
 from tidemark.resources.quality.checks import Checked, Counted, Expectation, Measured, validated
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.counts import FURTHEST_SEQ, FURTHEST_T_US, FURTHEST_US
-from tidemark.timeops.durations import format_duration, roughly
-from tidemark.timeops.reasons import Reason
+from tidemark.timeops.figures.counts import FURTHEST_SEQ, FURTHEST_T_US, FURTHEST_US
+from tidemark.timeops.rules.reasons import Reason
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.spec.between_parts import has_event_time
-from tidemark.timeops.utc import instant_of
+from tidemark.timeops.values.durations import format_duration, roughly
+from tidemark.timeops.values.utc import instant_of
 
 DEAD_LETTER_RATE = Expectation(
     name="dead_letter_rate",

@@ -17,8 +17,8 @@ from tidemark.resources.batches.plans import Plan, RebuildInput
 from tidemark.resources.delta.undoing import foreign_error
 from tidemark.resources.quality.failures import failed_results
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.durations import format_duration, roughly
 from tidemark.timeops.errors import TidemarkError
+from tidemark.timeops.values.durations import format_duration, roughly
 
 Level = Literal["warn", "error"]
 

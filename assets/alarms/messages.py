@@ -25,7 +25,7 @@ from tidemark.resources.places.place import Place, write_whole
 from tidemark.resources.quality.failures import FOLDER
 from tidemark.resources.settings import variable
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.printable import printable
+from tidemark.timeops.errors.printable import printable
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.spec.automation import Channel
 

@@ -1,6 +1,7 @@
 """Silences of a pipeline: read from its tables, and said in words.
 
-Here: which rows say when a device or a source came. Not here: the rule (timeops/silences.py), the alert (alerts.py).
+Here: which rows say when a device or a source came. Not here: the rule (timeops/figures/silences.py), the alert
+(alerts.py).
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,10 +16,10 @@ from tidemark.resources.batches.plans import LAST_ARRIVAL
 from tidemark.resources.delta.versions import Filters
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.durations import roughly
-from tidemark.timeops.silences import CLOCK, SEEN, VALUE, Habit, habits_of, silent_of
+from tidemark.timeops.figures.silences import CLOCK, SEEN, VALUE, Habit, habits_of, silent_of
 from tidemark.timeops.spec import Spec
-from tidemark.timeops.utc import Instant, us_of
+from tidemark.timeops.values.durations import roughly
+from tidemark.timeops.values.utc import Instant, us_of
 
 _BATCHES = 200
 """Only so many of the newest batches are looked at: each is a file to open."""

@@ -17,8 +17,8 @@ from tidemark.resources.batches.position import KEPT_UNTIL, Position
 from tidemark.resources.delta.queries import grouped_rows
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.printable import plural
-from tidemark.timeops.reasons import OF_ACCEPTED
+from tidemark.timeops.errors.printable import plural
+from tidemark.timeops.rules.reasons import OF_ACCEPTED
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.revisions import CHANGE, DELETE, PREIMAGE
 

@@ -23,7 +23,7 @@ from tidemark.resources.places.place import Place, files_below, relative
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.columns import SEQ
 from tidemark.timeops.errors import LakeError
-from tidemark.timeops.printable import plural
+from tidemark.timeops.errors.printable import plural
 from tidemark.timeops.spec.scope import Scope
 
 _AT_ONCE = 64

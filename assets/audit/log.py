@@ -29,8 +29,8 @@ from tidemark.resources.batches.position import plan_end, records_in
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.instants import NONE, integers
-from tidemark.timeops.printable import plural
+from tidemark.timeops.errors.printable import plural
+from tidemark.timeops.values.instants import NONE, integers
 
 
 def audit_log(workspace: Workspace) -> Iterator[Finding]:

@@ -24,9 +24,9 @@ from tidemark.resources.delta.versions import Filters
 from tidemark.resources.memory import release_memory
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
+from tidemark.timeops.errors.printable import plural
 from tidemark.timeops.expressions.tokens import literal, quoted
 from tidemark.timeops.expressions.try_expression import as_json
-from tidemark.timeops.printable import plural
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.spec.changes import types_in_tables
 from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ

@@ -41,11 +41,11 @@ from tidemark.resources.recount.recount import Recounted, judge_again
 from tidemark.resources.recount.rules import RecountRules
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.materialize import computed
-from tidemark.timeops.printable import plural
-from tidemark.timeops.reasons import UNTIMED, Reason, Stage
-from tidemark.timeops.rules import Waits
-from tidemark.timeops.utc import Instant
+from tidemark.timeops.computing.materialize import computed
+from tidemark.timeops.errors.printable import plural
+from tidemark.timeops.rules.reasons import UNTIMED, Reason, Stage
+from tidemark.timeops.rules.time_rules import Waits
+from tidemark.timeops.values.utc import Instant
 
 Flags = NDArray[np.bool_]
 Numbers = NDArray[np.int64]

@@ -17,9 +17,9 @@ from tidemark.resources import tables
 from tidemark.resources.memory import release_memory
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.printable import plural
+from tidemark.timeops.errors.printable import plural
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.utc import Instant
+from tidemark.timeops.values.utc import Instant
 
 _MOST_NAMED = 1_000
 

@@ -13,7 +13,7 @@ from tidemark.assets.catalog.runs import RETRIES, LiveRun, key, pool_of, step_na
 from tidemark.assets.checks import expectations, run_checks
 from tidemark.resources.quality.checks import Expectation
 from tidemark.resources.workspace import SpecFile
-from tidemark.timeops.printable import printable
+from tidemark.timeops.errors.printable import printable
 
 
 def live_checks(file: SpecFile, run: LiveRun) -> list[dg.AssetChecksDefinition]:

@@ -23,8 +23,8 @@ from tidemark.resources.catalog import full_name
 from tidemark.resources.places.place import Place, uri_of
 from tidemark.resources.workspace import SpecFile
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.problems import Path as KeyPath
-from tidemark.timeops.problems import did_you_mean
+from tidemark.timeops.errors.problems import Path as KeyPath
+from tidemark.timeops.errors.problems import did_you_mean
 from tidemark.timeops.spec import Spec, WindowSpec
 
 Translate = Callable[[dg.AssetSpec], dg.AssetSpec]

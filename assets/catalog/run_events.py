@@ -50,7 +50,7 @@ from tidemark.resources.settings import lineage_namespace
 from tidemark.resources.sources.reference import ReferenceTable
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.tokens import columns_named
-from tidemark.timeops.reasons import OF_ACCEPTED
+from tidemark.timeops.rules.reasons import OF_ACCEPTED
 from tidemark.timeops.spec import JoinSpec, Spec, WindowSpec
 from tidemark.timeops.spec.changes import types_in_tables
 from tidemark.timeops.spec.kafka_source import KafkaSource

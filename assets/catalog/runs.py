@@ -2,7 +2,7 @@
 
 Here: keys, pool and tags, the batch that the run has taken on, and which failures pass by themselves. Not here: the
 assets (../live.py, ../rebuild/day_assets.py), the checks (asset_checks.py), the errors themselves
-(timeops/errors.py), and when a failed run is launched again (pipelines/code_location/launching.py).
+(timeops/errors/), and when a failed run is launched again (pipelines/code_location/launching.py).
 """
 
 import multiprocessing

@@ -18,7 +18,7 @@ from tidemark.resources.delta.files import Piece
 from tidemark.resources.delta.ordering import ByRank, Places, Rows, in_order
 from tidemark.resources.sources.parquet_files import PlainFile
 from tidemark.timeops import columns as c
-from tidemark.timeops.instants import NONE, Array, integers, no_numbers
+from tidemark.timeops.values.instants import NONE, Array, integers, no_numbers
 
 ARRIVAL_US = "__tm_arrival_us"
 CAME_US = "__tm_came_us"

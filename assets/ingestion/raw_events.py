@@ -43,13 +43,13 @@ from tidemark.resources.sources.table_versions import reading_place
 from tidemark.resources.spark.amount import Amount
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.durations import roughly
 from tidemark.timeops.errors import InputError, MachineError, UnfitFilesError
 from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
 from tidemark.timeops.expressions.tokens import quoted
-from tidemark.timeops.rules import waiters_to_json
+from tidemark.timeops.rules.time_rules import waiters_to_json
 from tidemark.timeops.spec import Source, Spec
-from tidemark.timeops.utc import us_of
+from tidemark.timeops.values.durations import roughly
+from tidemark.timeops.values.utc import us_of
 from tidemark.timeops.watermark.alignment import LastArrival
 
 

@@ -7,7 +7,7 @@ batch that it becomes (../planning.py).
 from tidemark.assets.ingestion.waiting_input import waiting_input
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.spec import Spec
-from tidemark.timeops.utc import us_of
+from tidemark.timeops.values.utc import us_of
 from tidemark.timeops.watermark.alignment import estimated_clock
 
 

@@ -28,7 +28,7 @@ from tidemark.resources.sources.known_files import FileState
 from tidemark.resources.sources.reader import Found, HeldBack, InputPart, still_held
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import InputError, TidemarkError
-from tidemark.timeops.rules import SourceTime, Waiter
+from tidemark.timeops.rules.time_rules import SourceTime, Waiter
 from tidemark.timeops.spec import Source, Spec
 from tidemark.timeops.watermark.alignment import (
     LargestTimes,

@@ -20,9 +20,9 @@ from tidemark.assets.state.joins import needed_by_joins, stored_by_joins
 from tidemark.assets.state.timelines import timelines_before
 from tidemark.assets.state.windows import flushed_before, needed_by, seen_by_windows
 from tidemark.resources.batches.position import Position
-from tidemark.timeops.counts import Outcomes
 from tidemark.timeops.engine import State, advance
-from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.figures.counts import Outcomes
+from tidemark.timeops.rules.time_rules import TimeRules
 from tidemark.timeops.watermark.timelines import STATE, arrival_watermark, own_timelines
 from tidemark.timeops.watermark.watermarks import Watermarks
 

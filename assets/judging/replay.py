@@ -37,12 +37,12 @@ from tidemark.resources.spark.amount import Amount
 from tidemark.resources.workspace import Workspace, silent
 from tidemark.timeops import columns as c
 from tidemark.timeops import engine
+from tidemark.timeops.computing.materialize import Some, computed
 from tidemark.timeops.engine import Outcome, State, read_by
 from tidemark.timeops.events.adjustment import Segment
-from tidemark.timeops.materialize import Some, computed
-from tidemark.timeops.rules import TimeRules, Waiter, Waits
+from tidemark.timeops.rules.time_rules import TimeRules, Waiter, Waits
 from tidemark.timeops.spec import JoinSpec, WindowSpec
-from tidemark.timeops.utc import us_of
+from tidemark.timeops.values.utc import us_of
 from tidemark.timeops.watermark.timelines import LogPlace
 
 REPLAYED_KINDS = (TICK, WAIT, END_OF_INPUT, REOPEN, TABLE)

@@ -29,14 +29,14 @@ from tidemark.resources.sources.records import LINE, RAW, Reading
 from tidemark.resources.sources.text_files import objects_of
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
+from tidemark.timeops.computing.materialize import computed, from_driver
 from tidemark.timeops.errors import LakeError
 from tidemark.timeops.events.adjustment import admitted_events
 from tidemark.timeops.expressions.tokens import quoted
-from tidemark.timeops.instants import no_numbers
-from tidemark.timeops.materialize import computed, from_driver
 from tidemark.timeops.narrow import to_join
-from tidemark.timeops.reasons import Reason, Stage
-from tidemark.timeops.utc import us_of
+from tidemark.timeops.rules.reasons import Reason, Stage
+from tidemark.timeops.values.instants import no_numbers
+from tidemark.timeops.values.utc import us_of
 
 NOT_YET = 0
 """The instant of a decision that is not committed yet, microseconds."""

@@ -20,9 +20,9 @@ from tidemark.resources.batches.plans import Plan
 from tidemark.resources.delta.files import piece_of
 from tidemark.resources.delta.versions import ALL_ROWS
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.rules import TimeRules, Waiter, Waits, waiters_from_json, waiters_to_json
+from tidemark.timeops.rules.time_rules import TimeRules, Waiter, Waits, waiters_from_json, waiters_to_json
 from tidemark.timeops.spec import Spec
-from tidemark.timeops.utc import us_of
+from tidemark.timeops.values.utc import us_of
 
 SPEC, END_OF_INPUT, TICK, REOPEN = tables.SPEC_ITEM, "end_of_input", "tick", "reopen"
 DATA_LOSS = "data_loss"  # after this record offsets of Kafka are missing: they were gone before they were read

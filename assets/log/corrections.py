@@ -29,9 +29,9 @@ from tidemark.resources.sources.records import FILE, MALFORMED, MODIFIED, POSITI
 from tidemark.resources.sources.table_versions import TableVersion
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
+from tidemark.timeops.computing.materialize import computed
 from tidemark.timeops.expressions.tokens import quoted, top_level_names
 from tidemark.timeops.expressions.try_expression import as_json
-from tidemark.timeops.materialize import computed
 from tidemark.timeops.narrow import beside
 from tidemark.timeops.spec import Source, Spec
 from tidemark.timeops.spec.fields import all_names, name_in_tables

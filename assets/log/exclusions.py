@@ -43,12 +43,12 @@ from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import Filters
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
+from tidemark.timeops.computing.materialize import from_driver
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import utf8_sql
-from tidemark.timeops.instants import NONE, no_numbers
-from tidemark.timeops.materialize import from_driver
 from tidemark.timeops.narrow import to_join
-from tidemark.timeops.utc import us_of
+from tidemark.timeops.values.instants import NONE, no_numbers
+from tidemark.timeops.values.utc import us_of
 
 Numbers = NDArray[np.int64]
 FEW_BYTES = 256_000_000

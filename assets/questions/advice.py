@@ -1,7 +1,7 @@
 """Which out-of-orderness a pipeline should have: how late its events really are, and what every tolerance would lose.
 
-Here: one pass over the whole log, judged by the spec as it is. Not here: the numbers (timeops/advice.py), why records
-are lost, in words (../alarms/losses/sentences.py), what is printed (advice_answer.py).
+Here: one pass over the whole log, judged by the spec as it is. Not here: the numbers (timeops/figures/advice.py), why
+records are lost, in words (../alarms/losses/sentences.py), what is printed (advice_answer.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,8 @@ from tidemark.assets.questions.words import percent
 from tidemark.resources import tables
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.advice import (
+from tidemark.timeops.errors import SpecError, TidemarkError
+from tidemark.timeops.figures.advice import (
     MOST_TOLERANCES,
     Delay,
     Gathered,
@@ -32,14 +33,13 @@ from tidemark.timeops.advice import (
     tolerances,
     tried,
 )
-from tidemark.timeops.durations import round_lengths
-from tidemark.timeops.errors import SpecError, TidemarkError
-from tidemark.timeops.instants import NONE, Array
-from tidemark.timeops.log_times import JudgedTimes, LogTimes
-from tidemark.timeops.losses import EVENT, LETTERS, Habit, Integers, Loss, habit_of, trait_of
-from tidemark.timeops.reasons import REASONS, Reason
+from tidemark.timeops.figures.log_times import JudgedTimes, LogTimes
+from tidemark.timeops.figures.losses import EVENT, LETTERS, Habit, Integers, Loss, habit_of, trait_of
+from tidemark.timeops.rules.reasons import REASONS, Reason
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.spec.between_parts import has_event_time
+from tidemark.timeops.values.durations import round_lengths
+from tidemark.timeops.values.instants import NONE, Array
 from tidemark.timeops.watermark.timelines import JudgedLog
 from tidemark.timeops.watermark.tolerances import Tolerances
 

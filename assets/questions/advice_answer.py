@@ -9,10 +9,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from tidemark.assets.questions.words import aligned, percent
-from tidemark.timeops.advice import FOUND_ON, Delay, Target, Tolerance
-from tidemark.timeops.durations import format_duration, roughly
-from tidemark.timeops.losses import Habit
-from tidemark.timeops.utc import Instant
+from tidemark.timeops.figures.advice import FOUND_ON, Delay, Target, Tolerance
+from tidemark.timeops.figures.losses import Habit
+from tidemark.timeops.values.durations import format_duration, roughly
+from tidemark.timeops.values.utc import Instant
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -18,9 +18,9 @@ from tidemark.resources.delta.queries import rows_where
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import SpecError, TidemarkError
-from tidemark.timeops.problems import ProblemsError
+from tidemark.timeops.errors.problems import ProblemsError
 from tidemark.timeops.spec.fields import read_instant
-from tidemark.timeops.utc import us_of
+from tidemark.timeops.values.utc import us_of
 
 MOST = 20
 """So many records of a condition are explained by default."""

@@ -1,7 +1,7 @@
 """The events of a window, by group: which accepted events it takes, and the sessions and instants that they make.
 
-Here: reading them from the tables of events, or from the log where SQL has to be computed. Not here: which windows
-an instant is in (timeops/grid.py), the loop over sessions (timeops/windows/sessions.py).
+Here: reading them from the tables of events, or from the log where SQL has to be computed. Not here: which windows an
+instant is in (timeops/calendar/grid.py), the loop over sessions (timeops/windows/sessions.py).
 
 A group is compared by the texts of its values.
 """
@@ -29,12 +29,12 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.events.adjustment import FUTURE_ARRIVAL, KEPT
 from tidemark.timeops.expressions.tokens import plain_column, quoted
 from tidemark.timeops.expressions.try_expression import Columns
-from tidemark.timeops.instants import NEVER, NONE, Array, integers
-from tidemark.timeops.log_times import JudgedTimes
+from tidemark.timeops.figures.log_times import JudgedTimes
 from tidemark.timeops.narrow import to_join
-from tidemark.timeops.reasons import Reason
+from tidemark.timeops.rules.reasons import Reason
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.utc import Instant
+from tidemark.timeops.values.instants import NEVER, NONE, Array, integers
+from tidemark.timeops.values.utc import Instant
 from tidemark.timeops.windows.membership import left_out
 from tidemark.timeops.windows.sessions import CLOSED, came_alone, rules_of_sessions, sessions
 

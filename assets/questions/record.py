@@ -26,15 +26,15 @@ from tidemark.assets.questions.words import instant_text
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import python_rows
 from tidemark.timeops import columns as c
-from tidemark.timeops.admission import Refusal, admitted_by, admitting_unit
-from tidemark.timeops.durations import format_duration
 from tidemark.timeops.errors import SpecError, TidemarkError
 from tidemark.timeops.events.adjustment import ADMITTED, KEPT
-from tidemark.timeops.instants import NONE
-from tidemark.timeops.log_times import NO_WATERMARK, Item, Met
-from tidemark.timeops.reasons import REASONS, Reason, Stage
+from tidemark.timeops.figures.admission import Refusal, admitted_by, admitting_unit
+from tidemark.timeops.figures.log_times import NO_WATERMARK, Item, Met
+from tidemark.timeops.rules.reasons import REASONS, Reason, Stage
 from tidemark.timeops.spec import Spec, parse_spec
-from tidemark.timeops.utc import Instant, us_of
+from tidemark.timeops.values.durations import format_duration
+from tidemark.timeops.values.instants import NONE
+from tidemark.timeops.values.utc import Instant, us_of
 
 Row = Mapping[str, Any]
 _REASONS = {str(reason): reason for reason in REASONS}

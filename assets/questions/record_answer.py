@@ -25,12 +25,12 @@ from tidemark.assets.questions.words import (
     when,
 )
 from tidemark.timeops import columns as c
-from tidemark.timeops.durations import format_duration
 from tidemark.timeops.events.adjustment import ADMITTED, KEPT
-from tidemark.timeops.log_times import NO_WATERMARK, Item, Met, SplitReach
-from tidemark.timeops.reasons import Reason
-from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.figures.log_times import NO_WATERMARK, Item, Met, SplitReach
+from tidemark.timeops.rules.reasons import Reason
+from tidemark.timeops.rules.time_rules import TimeRules
 from tidemark.timeops.spec import is_reserved
+from tidemark.timeops.values.durations import format_duration
 
 _WIDE = 110
 _MOST_WINDOWS = 12

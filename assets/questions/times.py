@@ -1,6 +1,6 @@
 """The times of all that was processed of the log, read from the tables: what questions about time begin with.
 
-Here: which tables and columns, and what Spark has to compute. Not here: judging them (timeops/log_times.py).
+Here: which tables and columns, and what Spark has to compute. Not here: judging them (timeops/figures/log_times.py).
 
 Where the event time is a column of the log, or the arrival, the log has all times. Else event times and timelines are
 read as the batches wrote them, into `ordered_events`, `held_events` and `dead_letters`, so no SQL of the spec is
@@ -32,11 +32,11 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.events.duplicates import with_duplicates
 from tidemark.timeops.events.event_time import extract, gap_us
 from tidemark.timeops.expressions.try_expression import Columns
-from tidemark.timeops.instants import NONE, Array, integers
-from tidemark.timeops.log_times import Item, JudgedTimes, LogStart, LogTimes, Stretch
-from tidemark.timeops.reasons import CODES, REASONS, Reason
-from tidemark.timeops.rules import Waiter
-from tidemark.timeops.utc import us_of
+from tidemark.timeops.figures.log_times import Item, JudgedTimes, LogStart, LogTimes, Stretch
+from tidemark.timeops.rules.reasons import CODES, REASONS, Reason
+from tidemark.timeops.rules.time_rules import Waiter
+from tidemark.timeops.values.instants import NONE, Array, integers
+from tidemark.timeops.values.utc import us_of
 from tidemark.timeops.watermark.timelines import STATE
 
 _OF_EVENT_TIME = ("timestamp_by", "time_zone", "over", "deduplicate_by", "within", "schema", "rename", "split")

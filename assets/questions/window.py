@@ -22,14 +22,14 @@ from tidemark.resources.delta.queries import python_rows
 from tidemark.resources.delta.versions import Filters
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
+from tidemark.timeops.calendar.grid import spans_at
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.grid import spans_at
-from tidemark.timeops.instants import NONE, Array
-from tidemark.timeops.problems import did_you_mean
+from tidemark.timeops.errors.problems import did_you_mean
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.top import PLACE
 from tidemark.timeops.spec.window import timeline_columns
-from tidemark.timeops.utc import Instant
+from tidemark.timeops.values.instants import NONE, Array
+from tidemark.timeops.values.utc import Instant
 
 Row = Mapping[str, Any]
 _MOST_GROUPS = 1_000

@@ -20,8 +20,8 @@ from tidemark.assets.questions.words import (
 )
 from tidemark.resources.tables import window_table
 from tidemark.timeops import columns as c
-from tidemark.timeops.log_times import Item, Met, SplitReach
-from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.figures.log_times import Item, Met, SplitReach
+from tidemark.timeops.rules.time_rules import TimeRules
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.top import PLACE
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 from tidemark.timeops import columns as c
-from tidemark.timeops.durations import format_duration, roughly
-from tidemark.timeops.log_times import Item, Met, SplitReach
-from tidemark.timeops.printable import printable
-from tidemark.timeops.rules import TimeRules
-from tidemark.timeops.utc import Instant
+from tidemark.timeops.errors.printable import printable
+from tidemark.timeops.figures.log_times import Item, Met, SplitReach
+from tidemark.timeops.rules.time_rules import TimeRules
+from tidemark.timeops.values.durations import format_duration, roughly
+from tidemark.timeops.values.utc import Instant
 
 _LONGEST_VALUE = 40
 

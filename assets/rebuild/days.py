@@ -39,13 +39,13 @@ from tidemark.resources.catalog import keep_names
 from tidemark.resources.delta.versions import Filters, sql_condition
 from tidemark.resources.workspace import Workspace, silent
 from tidemark.timeops import columns as c
+from tidemark.timeops.calendar.grid import closed_from
+from tidemark.timeops.computing.materialize import computed
 from tidemark.timeops.engine import State, read_by
 from tidemark.timeops.errors import LakeError, SpecError
-from tidemark.timeops.grid import closed_from
-from tidemark.timeops.materialize import computed
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.window import inputs_of
-from tidemark.timeops.utc import begin_of, us_of
+from tidemark.timeops.values.utc import begin_of, us_of
 from tidemark.timeops.windows.gap_filling import Span
 from tidemark.timeops.windows.results import last_revisions, passing
 

@@ -35,10 +35,10 @@ from tidemark.resources import tables
 from tidemark.resources.delta.queries import python_rows
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
+from tidemark.timeops.computing.materialize import computed
 from tidemark.timeops.expressions.tokens import quoted
-from tidemark.timeops.instants import integers
-from tidemark.timeops.materialize import computed
 from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.values.instants import integers
 from tidemark.timeops.windows.results import last_revisions, passing
 
 MOST_SHOWN = 1_000

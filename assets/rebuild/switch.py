@@ -69,11 +69,11 @@ from tidemark.resources.places.place import remove_tree
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import LakeError, SpecError
-from tidemark.timeops.problems import did_you_mean
-from tidemark.timeops.reasons import Stage
+from tidemark.timeops.errors.problems import did_you_mean
+from tidemark.timeops.rules.reasons import Stage
 from tidemark.timeops.spec.changes import with_new_names
 from tidemark.timeops.spec.pipeline import canonical, digest
-from tidemark.timeops.utc import us_of
+from tidemark.timeops.values.utc import us_of
 
 
 @dataclass(frozen=True)

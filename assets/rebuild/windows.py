@@ -29,7 +29,7 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.errors import LakeError
 from tidemark.timeops.events.adjustment import ADMITTED, MOVED
 from tidemark.timeops.expressions.tokens import quoted
-from tidemark.timeops.reasons import OF_ACCEPTED, Stage
+from tidemark.timeops.rules.reasons import OF_ACCEPTED, Stage
 
 
 def ensure_judged_alike(shadow: Shadow) -> None:

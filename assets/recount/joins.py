@@ -25,10 +25,10 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.events.adjustment import KEPT
 from tidemark.timeops.expressions.tokens import literal, quoted
-from tidemark.timeops.instants import NONE, distinct
 from tidemark.timeops.spec import JoinSpec
 from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ
-from tidemark.timeops.utc import Instant
+from tidemark.timeops.values.instants import NONE, distinct
+from tidemark.timeops.values.utc import Instant
 
 Flags = NDArray[np.bool_]
 Numbers = NDArray[np.int64]

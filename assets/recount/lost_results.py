@@ -13,7 +13,7 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.tokens import literal, quoted
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.utc import Instant
+from tidemark.timeops.values.utc import Instant
 
 _MOST_NAMED = 1_000
 _FIRST, _SECOND, _THIRD = range(3)

@@ -22,10 +22,10 @@ from tidemark.resources.recount.recount import counts_of, judge_again
 from tidemark.resources.recount.rules import RecountRules, SourceRules
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
+from tidemark.timeops.computing.materialize import computed
 from tidemark.timeops.expressions.try_expression import Columns
-from tidemark.timeops.materialize import computed
-from tidemark.timeops.reasons import Reason
-from tidemark.timeops.rules import SourceTime, Waits
+from tidemark.timeops.rules.reasons import Reason
+from tidemark.timeops.rules.time_rules import SourceTime, Waits
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.window_shape import LocalGrid
 

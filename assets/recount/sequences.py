@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tidemark.timeops import columns as c
-from tidemark.timeops.instants import NONE, integers
+from tidemark.timeops.values.instants import NONE, integers
 
 Numbers = NDArray[np.int64]
 _MOST_RUNS = 200_000

@@ -34,9 +34,9 @@ from tidemark.resources import tables
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import as_json
-from tidemark.timeops.instants import NEVER, NONE
 from tidemark.timeops.joins.tables import VALID_FROM
 from tidemark.timeops.spec import JoinSpec
+from tidemark.timeops.values.instants import NEVER, NONE
 
 _VALUES = "values"
 

@@ -23,13 +23,13 @@ from tidemark.resources.quality.checks import SAMPLE_ROWS, Counted, Expectation,
 from tidemark.resources.spark.frames import readable
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
+from tidemark.timeops.computing.materialize import from_driver
 from tidemark.timeops.expressions.aggregate_calls import calls_of
 from tidemark.timeops.expressions.aggregates import MEANS, SUMS, overflow_in
 from tidemark.timeops.expressions.tokens import calls, literal, quoted, tokenize
 from tidemark.timeops.expressions.try_expression import Columns, as_json
-from tidemark.timeops.materialize import from_driver
 from tidemark.timeops.spec import Spec, WindowSpec
-from tidemark.timeops.utc import Instant
+from tidemark.timeops.values.utc import Instant
 from tidemark.timeops.windows.revisions import CHANGE, DELETE, PREIMAGE
 
 _MOST_SHOWN = 100  # differing windows are counted up to here

@@ -24,17 +24,17 @@ from tidemark.resources.delta.versions import Filters
 from tidemark.resources.spark.frames import readable
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
+from tidemark.timeops.computing.materialize import from_driver
 from tidemark.timeops.events.adjustment import KEPT
 from tidemark.timeops.expressions.aggregate_calls import calls_of
 from tidemark.timeops.expressions.aggregates import MEANS, SUMS, without_overflow
 from tidemark.timeops.expressions.tokens import calls, mentions, quoted, tokenize
 from tidemark.timeops.expressions.try_expression import Columns
-from tidemark.timeops.materialize import from_driver
-from tidemark.timeops.reasons import Reason
+from tidemark.timeops.rules.reasons import Reason
 from tidemark.timeops.spec import WindowSpec, is_reserved
 from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ
 from tidemark.timeops.spec.top import PLACE
-from tidemark.timeops.utc import Instant
+from tidemark.timeops.values.utc import Instant
 from tidemark.timeops.windows.aggregates import passes_having, with_aggregates
 from tidemark.timeops.windows.first_rows import has_order
 from tidemark.timeops.windows.membership import on_events

@@ -1,7 +1,7 @@
 """The place that a window has come to: up to which day no live batch changes its results any more.
 
 Here: the stored state as of the last commit, compared with the windows of a day. Not here: when windows close
-(timeops/grid.py), what is reported to Dagster (../catalog/days/checks.py).
+(timeops/calendar/grid.py), what is reported to Dagster (../catalog/days/checks.py).
 
 With `over`, a timeline that is new may begin with old events: a day that all timelines have passed is complete for
 all known ones.
@@ -21,9 +21,9 @@ from tidemark.resources.batches.position import Position
 from tidemark.resources.delta.migration import old_columns
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.grid import closed_from, last_end_before
+from tidemark.timeops.calendar.grid import closed_from, last_end_before
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.utc import begin_of, us_of
+from tidemark.timeops.values.utc import begin_of, us_of
 from tidemark.timeops.watermark.timelines import ACROSS, own_timelines
 from tidemark.timeops.windows.gap_filling import may_wait
 

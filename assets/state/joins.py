@@ -30,13 +30,13 @@ from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import ALL_ROWS
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
+from tidemark.timeops.computing.materialize import Stored
 from tidemark.timeops.events.adjustment import KEPT
 from tidemark.timeops.expressions.tokens import quoted
-from tidemark.timeops.instants import Array, nulled
 from tidemark.timeops.joins.events import OF_EARLIER, OF_SEGMENT, OF_TABLE, Events
 from tidemark.timeops.joins.gathering import HAS_PARTNER
-from tidemark.timeops.materialize import Stored
 from tidemark.timeops.spec import JoinSpec
+from tidemark.timeops.values.instants import Array, nulled
 
 
 def needed_by_joins(workspace: Workspace) -> Mapping[str, DataFrame]:

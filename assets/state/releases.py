@@ -29,12 +29,12 @@ from tidemark.resources.delta.ordering import ByRank, Places, Rows, in_order
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import ALL_ROWS, NO_ROWS, Filters
 from tidemark.timeops import columns as c
-from tidemark.timeops.counts import Outcomes
 from tidemark.timeops.events.adjustment import FUTURE_ARRIVAL, KEPT, MOVED
 from tidemark.timeops.events.stored_times import EVENT_US
 from tidemark.timeops.expressions.tokens import quoted
-from tidemark.timeops.instants import NONE, Array, integers
-from tidemark.timeops.utc import Instant
+from tidemark.timeops.figures.counts import Outcomes
+from tidemark.timeops.values.instants import NONE, Array, integers
+from tidemark.timeops.values.utc import Instant
 
 Flags = NDArray[np.bool_]
 

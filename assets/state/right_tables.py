@@ -20,11 +20,11 @@ from tidemark.resources import tables
 from tidemark.resources.sources.reference import ReferenceTable
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
+from tidemark.timeops.computing.materialize import computed
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.expressions.text_values import instant_sql
 from tidemark.timeops.expressions.tokens import literal, quoted
 from tidemark.timeops.joins.tables import VALID_FROM, right_events
-from tidemark.timeops.materialize import computed
 from tidemark.timeops.spec import JoinSpec
 
 

@@ -24,8 +24,8 @@ from tidemark.resources.batches.position import Position
 from tidemark.resources.delta.versions import ALL_ROWS, NO_ROWS
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.instants import integers
-from tidemark.timeops.rules import Waits
+from tidemark.timeops.rules.time_rules import Waits
+from tidemark.timeops.values.instants import integers
 from tidemark.timeops.watermark.timelines import ACROSS, STATE, LogPlace, settled, under_other_rules, with_column
 
 

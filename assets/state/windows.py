@@ -45,7 +45,7 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.engine import EARLIER, sharing
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.spec import JoinSpec, WindowSpec
-from tidemark.timeops.utc import Instant
+from tidemark.timeops.values.utc import Instant
 from tidemark.timeops.windows.gap_filling import changed_groups, once, seen_groups
 from tidemark.timeops.windows.kinds import kind_of, needed_for_certain_from
 

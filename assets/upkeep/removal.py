@@ -38,10 +38,10 @@ from tidemark.resources.delta.queries import grouped_rows
 from tidemark.resources.delta.versions import Filters, Version, arrow_condition
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.durations import format_duration, roughly
-from tidemark.timeops.printable import plural
-from tidemark.timeops.reasons import Stage
-from tidemark.timeops.utc import Instant, begin_of, instant_of, us_of
+from tidemark.timeops.errors.printable import plural
+from tidemark.timeops.rules.reasons import Stage
+from tidemark.timeops.values.durations import format_duration, roughly
+from tidemark.timeops.values.utc import Instant, begin_of, instant_of, us_of
 
 _DAY = timedelta(days=1)
 

@@ -31,11 +31,11 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.cases import DEAD_LETTERS, HELD, JOINS, ORDERED, WINDOWS, parse_cases, text_of
 from tidemark.timeops.errors import SpecError
+from tidemark.timeops.errors.problems import did_you_mean
 from tidemark.timeops.expressions.tokens import columns_named, mentions, quoted
 from tidemark.timeops.expressions.try_expression import as_json
-from tidemark.timeops.problems import did_you_mean
 from tidemark.timeops.spec import Spec, WindowSpec
-from tidemark.timeops.utc import Instant, us_of
+from tidemark.timeops.values.utc import Instant, us_of
 
 MOST_RECORDS = 1_000
 """The most records of a case."""

@@ -48,19 +48,19 @@ from tidemark.timeops.cases import (
     read_row,
     text_of,
 )
+from tidemark.timeops.computing.materialize import Execution, by_row, from_driver
 from tidemark.timeops.engine import State, advance_all
+from tidemark.timeops.errors.problems import Misread, Path, Problem, as_flag, as_number, show
 from tidemark.timeops.events.adjustment import LogPlaces, Released, Segment
 from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
 from tidemark.timeops.expressions.tokens import literal, quoted
 from tidemark.timeops.expressions.try_expression import as_json
 from tidemark.timeops.joins.rows import row_keys
 from tidemark.timeops.joins.tables import right_events
-from tidemark.timeops.materialize import Execution, by_row, from_driver
-from tidemark.timeops.problems import Misread, Path, Problem, as_flag, as_number, show
-from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.rules.time_rules import TimeRules
 from tidemark.timeops.spec import Source, Spec, TimeSpec
 from tidemark.timeops.spec.fields import read_instant
-from tidemark.timeops.utc import EPOCH, instant_of, us_of
+from tidemark.timeops.values.utc import EPOCH, instant_of, us_of
 from tidemark.timeops.watermark.timelines import LogPlace, arrival_watermark
 from tidemark.timeops.windows.gap_filling import told_in_words
 from tidemark.timeops.windows.results import with_next_revision

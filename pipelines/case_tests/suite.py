@@ -47,8 +47,8 @@ from tidemark.timeops.cases import (
     read_value,
     text_of,
 )
-from tidemark.timeops.printable import printable
-from tidemark.timeops.problems import Problem, ProblemsError, did_you_mean
+from tidemark.timeops.errors.printable import printable
+from tidemark.timeops.errors.problems import Problem, ProblemsError, did_you_mean
 from tidemark.timeops.spec import Spec
 
 _NOT_COMPARED = ("_batch_id", "replayed_at")

@@ -34,9 +34,9 @@ from tidemark.pipelines.code_location.watches import alert_look
 from tidemark.resources.batches.plans import LEASE, Plan, is_gone, owner_in
 from tidemark.resources.tables import BATCHES
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.durations import format_duration
 from tidemark.timeops.spec.automation import OnNewInput
-from tidemark.timeops.utc import instant_of
+from tidemark.timeops.values.durations import format_duration
+from tidemark.timeops.values.utc import instant_of
 
 WORK_TAG = ".dagster/tidemark_work"  # Dagster shows no tag with this prefix: it is a key, and says nothing to people
 INPUT_TAG = ".dagster/tidemark_input"

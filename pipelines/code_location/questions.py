@@ -27,8 +27,8 @@ from tidemark.resources.settings import Settings
 from tidemark.resources.spark.choice import SparkChoice, open_session
 from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.printable import json_line, printable
-from tidemark.timeops.utc import us_of
+from tidemark.timeops.errors.printable import json_line, printable
+from tidemark.timeops.values.utc import us_of
 
 _MOST_SHOWN = 20  # findings of an audit; its metadata has all
 

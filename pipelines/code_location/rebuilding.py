@@ -31,7 +31,7 @@ from tidemark.resources.settings import Settings
 from tidemark.resources.spark.choice import SparkChoice, open_session
 from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.problems import did_you_mean
+from tidemark.timeops.errors.problems import did_you_mean
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.spec.scope import Scope
 

@@ -29,7 +29,7 @@ from tidemark.resources.settings import from_environment
 from tidemark.resources.spark.choice import choose_spark, open_session, session_of_process
 from tidemark.resources.tables import HELD_EVENTS, ORDERED_EVENTS
 from tidemark.timeops.errors import LakeError, MachineError, SpecError
-from tidemark.timeops.utc import begin_of, us_of
+from tidemark.timeops.values.utc import begin_of, us_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -31,8 +31,8 @@ from tidemark.resources.quality.failures import forget_failures
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace, silent
 from tidemark.timeops.columns import TIMESTAMP
-from tidemark.timeops.durations import parse_duration
 from tidemark.timeops.errors import BusyError, SpecError
+from tidemark.timeops.values.durations import parse_duration
 
 LEAST = timedelta(hours=1)
 """Files that a run or a reader has opened must stay until it is done."""

@@ -23,7 +23,7 @@ from tidemark.pipelines.command_line import (
     spec_path,
     warehouse_option,
 )
-from tidemark.timeops.printable import json_line
+from tidemark.timeops.errors.printable import json_line
 
 if TYPE_CHECKING:
     from tidemark.assets.audit.whole import Audit

@@ -23,7 +23,7 @@ from tidemark.pipelines.command_line import (
     spec_path,
     warehouse_option,
 )
-from tidemark.timeops.printable import json_line, plural
+from tidemark.timeops.errors.printable import json_line, plural
 
 if TYPE_CHECKING:
     from tidemark.assets.questions.what_if.preview import TableRows
@@ -106,7 +106,7 @@ def _show_changes(file: "SpecFile", changes: "Sequence[Change]") -> None:
     from rich.text import Text
 
     from tidemark.pipelines.views.terminal import console
-    from tidemark.timeops.printable import printable
+    from tidemark.timeops.errors.printable import printable
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("means", no_wrap=True)
@@ -144,7 +144,7 @@ def _work_lines(file: "SpecFile", found: "SpecPlan") -> "Iterator[tuple[str, str
 def _took(work: "Work") -> str:
     from datetime import timedelta
 
-    from tidemark.timeops.durations import roughly
+    from tidemark.timeops.values.durations import roughly
 
     if work.seconds is None:
         return ""

@@ -19,7 +19,7 @@ from tidemark.pipelines.command_line import (
     spec_path,
     warehouse_option,
 )
-from tidemark.timeops.printable import json_line, plural
+from tidemark.timeops.errors.printable import json_line, plural
 
 if TYPE_CHECKING:
     from tidemark.resources.places.place import Place

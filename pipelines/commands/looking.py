@@ -27,7 +27,7 @@ from tidemark.pipelines.command_line import (
     warehouse_option,
 )
 from tidemark.timeops.errors import SpecError, TidemarkError
-from tidemark.timeops.printable import json_line, plural
+from tidemark.timeops.errors.printable import json_line, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -174,7 +174,7 @@ def _status_lines(state: "Status") -> "Iterator[tuple[str, str]]":
 
 def _watermark(state: "Status") -> str:
     from tidemark.pipelines.views.terminal import watermark_text
-    from tidemark.timeops.durations import roughly
+    from tidemark.timeops.values.durations import roughly
 
     text = watermark_text(state.position)
     if state.delay is None:
@@ -316,7 +316,7 @@ def _table_of(workspace: "Workspace", table: str, versions: dict[str, int | None
         SpecError: There is no table of this name.
     """
     from tidemark.resources.tables import join_table, window_table
-    from tidemark.timeops.problems import did_you_mean
+    from tidemark.timeops.errors.problems import did_you_mean
 
     for name in (table.strip("/"), window_table(table), join_table(table)):
         if name in versions:

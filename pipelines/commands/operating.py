@@ -36,8 +36,8 @@ from tidemark.pipelines.examples.files import QUAKES, ROOMS, lay_out_example
 from tidemark.resources.settings import Clock, make_dagster_home
 from tidemark.resources.spark.server import PORT
 from tidemark.resources.tables import TIMELINES
-from tidemark.timeops.durations import format_duration, parse_duration
 from tidemark.timeops.errors import SpecError, TidemarkError
+from tidemark.timeops.values.durations import format_duration, parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -23,7 +23,7 @@ from tidemark.pipelines.views.terminal import in_a_line, plain
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace, silent
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.printable import plural
+from tidemark.timeops.errors.printable import plural
 
 _MOST_TOLD = 10  # results of a window in words
 _MOST_DAYS = 5

@@ -45,7 +45,7 @@ from tidemark.resources.settings import Settings
 from tidemark.resources.traces import Sought
 from tidemark.resources.workspace import SpecFile, Workspace, silent
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.printable import plural
+from tidemark.timeops.errors.printable import plural
 
 _MOST_NAMED = 20  # files, of a source or of what is left
 _MOST_CHECKS = 10_000  # evaluations of a check that are looked through

@@ -29,8 +29,8 @@ from tidemark.resources.places.place import Place
 from tidemark.resources.sources.reader import Found
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import SpecError, TidemarkError
-from tidemark.timeops.reasons import OF_ACCEPTED
-from tidemark.timeops.utc import us_of
+from tidemark.timeops.rules.reasons import OF_ACCEPTED
+from tidemark.timeops.values.utc import us_of
 
 ADDRESS = "127.0.0.1"
 """The only address of the endpoint, which has no login."""

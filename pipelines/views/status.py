@@ -30,7 +30,7 @@ from tidemark.resources.batches.position import Position
 from tidemark.resources.places.place import Place
 from tidemark.resources.settings import from_environment
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.utc import instant_of
+from tidemark.timeops.values.utc import instant_of
 
 
 @dataclass(frozen=True)

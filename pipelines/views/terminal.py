@@ -31,10 +31,10 @@ from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.queries import python_rows
 from tidemark.resources.tables import DEAD_LETTERS, HELD_EVENTS, ORDERED_EVENTS, RAW_EVENTS, join_table
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.printable import json_line, plural, printable
-from tidemark.timeops.reasons import Reason
+from tidemark.timeops.errors.printable import json_line, plural, printable
+from tidemark.timeops.rules.reasons import Reason
 from tidemark.timeops.spec import Spec
-from tidemark.timeops.utc import Instant, instant_of
+from tidemark.timeops.values.utc import Instant, instant_of
 
 if TYPE_CHECKING:
     from rich.console import Console

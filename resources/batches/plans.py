@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self
 
 from tidemark.resources.tables import FORMAT_VERSION
-from tidemark.timeops.reasons import OF_ACCEPTED, Reason
+from tidemark.timeops.rules.reasons import OF_ACCEPTED, Reason
 
 LEASE = timedelta(minutes=10)
 """How long the owner on another host counts as alive after its last heartbeat."""

@@ -22,9 +22,9 @@ from tidemark.resources.batches.plans import (
     RebuildInput,
 )
 from tidemark.resources.sources.kafka_offsets import Positions
-from tidemark.timeops.rules import Waiter, waiters_from_json
+from tidemark.timeops.rules.time_rules import Waiter, waiters_from_json
 from tidemark.timeops.spec import Source
-from tidemark.timeops.utc import us_of
+from tidemark.timeops.values.utc import us_of
 from tidemark.timeops.watermark.alignment import LastArrival
 
 KEPT_UNTIL = "kept_until_us"

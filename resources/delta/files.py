@@ -47,7 +47,7 @@ from tidemark.resources.places.place import (
 )
 from tidemark.timeops.columns import BATCH
 from tidemark.timeops.expressions.tokens import quoted
-from tidemark.timeops.utc import instant_of
+from tidemark.timeops.values.utc import instant_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

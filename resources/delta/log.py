@@ -23,7 +23,7 @@ from tidemark.resources.places.place import Place, RemotePath, delta_place, is_u
 from tidemark.resources.places.place import place_of as named_place
 from tidemark.resources.tables import remedy_of
 from tidemark.timeops.errors import InputError, LakeError, first_line
-from tidemark.timeops.utc import is_instant
+from tidemark.timeops.values.utc import is_instant
 
 LOG = "_delta_log"
 _ENTRY = re.compile(r"(\d{20})\.json")

@@ -23,7 +23,7 @@ from tidemark.resources import tables
 from tidemark.resources.delta.columns import delta_columns, differences, missing_fields
 from tidemark.resources.delta.lake import Lake
 from tidemark.timeops.spec.changes import is_wider
-from tidemark.timeops.utc import FIRST_US, LAST_US
+from tidemark.timeops.values.utc import FIRST_US, LAST_US
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from tidemark.resources.delta.reading import LakeReader
 from tidemark.resources.delta.versions import Filters, arrow_condition, python_values
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.problems import did_you_mean
+from tidemark.timeops.errors.problems import did_you_mean
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -99,7 +99,7 @@ class LakeReader:
         """Return rows of a table that this process has, with any of its columns, as a Spark DataFrame."""
         from pyspark.sql.types import StructType  # noqa: PLC0415 - see above
 
-        from tidemark.timeops.materialize import from_driver  # noqa: PLC0415
+        from tidemark.timeops.computing.materialize import from_driver  # noqa: PLC0415
 
         schema = self.opened.seen(table).spark_schema
         return from_driver(self.session(), rows, StructType([schema[name] for name in rows.column_names]))

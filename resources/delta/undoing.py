@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tidemark.resources.delta.lake import TRIES, ConflictError, Lake, written_later
 from tidemark.resources.delta.log import Commit, Since, changes_since
 from tidemark.timeops.errors import LakeError
-from tidemark.timeops.utc import instant_of
+from tidemark.timeops.values.utc import instant_of
 
 
 class ForeignChangeError(LakeError):

@@ -37,8 +37,8 @@ from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.log import LOG, entry_path
 from tidemark.resources.delta.versions import RETENTION, files_beyond_bounds, files_of
 from tidemark.resources.places.place import Place, files_below, relative
-from tidemark.timeops.durations import parse_duration
 from tidemark.timeops.errors import SpecError
+from tidemark.timeops.values.durations import parse_duration
 
 FILE_BYTES = 64_000_000
 """Size of a file that is worth having; smaller ones are joined."""

@@ -42,7 +42,7 @@ from tidemark.resources.places.place import (
 from tidemark.resources.tables import remedy_of
 from tidemark.timeops.errors import LakeError, first_line
 from tidemark.timeops.expressions.tokens import literal
-from tidemark.timeops.utc import Instant, us_of
+from tidemark.timeops.values.utc import Instant, us_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

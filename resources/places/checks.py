@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from tidemark.resources.places.credentials import NAMED_OPTIONS, address_of, store_at
 from tidemark.resources.places.place import Place, RemotePath
 from tidemark.timeops.errors import LakeError, MachineError, SpecError
-from tidemark.timeops.locations import SCHEMES, SPELLINGS
+from tidemark.timeops.values.locations import SCHEMES, SPELLINGS
 
 _PATIENCE = timedelta(seconds=8)  # an operator who set a wrong address learns so within seconds
 _PROBE = "_tidemark/put_if_absent"

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.locations import parts_of_url
+from tidemark.timeops.values.locations import parts_of_url
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

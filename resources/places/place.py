@@ -21,7 +21,7 @@ from uuid import uuid4
 
 from tidemark.resources.places.credentials import address_of, arrow_files, delta_options, store_at
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.locations import SCHEMES, has_secret, parts_of_url
+from tidemark.timeops.values.locations import SCHEMES, has_secret, parts_of_url
 
 if TYPE_CHECKING:  # a process that uses only the file system must not wait for the library of stores
     from tidemark.resources.places.stores import Store, Stored

@@ -20,6 +20,7 @@ from typing import Any
 from tidemark.resources.sources.footers import parquet_looks
 from tidemark.resources.sources.local_files import is_compressed, open_bytes
 from tidemark.timeops.errors import InputError, SpecError
+from tidemark.timeops.errors.problems import did_you_mean, near_name
 from tidemark.timeops.expressions.column_types import (
     VOID,
     ColumnType,
@@ -30,7 +31,6 @@ from tidemark.timeops.expressions.column_types import (
     with_field,
 )
 from tidemark.timeops.expressions.tokens import quoted, top_level_names, top_level_parts
-from tidemark.timeops.problems import did_you_mean, near_name
 from tidemark.timeops.spec import FilesSource, Source
 from tidemark.timeops.spec.fields import (
     ILLEGAL_IN_STRUCTS,

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tidemark.timeops.errors import InputError
+from tidemark.timeops.errors.problems import did_you_mean
 from tidemark.timeops.expressions.column_types import (
     ColumnType,
     Misfit,
@@ -24,7 +25,6 @@ from tidemark.timeops.expressions.column_types import (
 )
 from tidemark.timeops.expressions.tokens import literal_map, quoted
 from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND
-from tidemark.timeops.problems import did_you_mean
 
 _OF_TIMES = {("date", "timestamp_ntz"), ("timestamp_ntz", "timestamp")}  # the latter in the zone of the source
 

@@ -45,7 +45,7 @@ from tidemark.resources.sources.table_versions import (
 )
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import DeltaSource
-from tidemark.timeops.utc import instant_of
+from tidemark.timeops.values.utc import instant_of
 
 _LEAST_STEP_US = 1_000  # Delta, too, puts a commit this far after the one before when clocks disagree
 

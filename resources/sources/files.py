@@ -37,10 +37,10 @@ from tidemark.resources.sources.known_files import (
 )
 from tidemark.resources.sources.local_files import check_key, fixed_folder, has_wildcard, matching_files, name_of
 from tidemark.resources.sources.reader import Found, HeldBack, Known, SourceRead, SourceReader
-from tidemark.timeops.durations import format_duration, micros
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import FilesSource
-from tidemark.timeops.utc import Instant, us_of
+from tidemark.timeops.values.durations import format_duration, micros
+from tidemark.timeops.values.utc import Instant, us_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -29,7 +29,7 @@ from tidemark.resources.sources.kafka_records import avro_package, read_offsets
 from tidemark.resources.sources.reader import Found, Known, Needs, SourceRead, SourceReader
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import KafkaSource
-from tidemark.timeops.utc import us_of
+from tidemark.timeops.values.utc import us_of
 
 
 @dataclass(frozen=True)

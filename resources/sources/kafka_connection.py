@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.resources.settings import KAFKA_PREFIX, may_be_sent_to_kafka, variable
 from tidemark.timeops.errors import InputError, MachineError
-from tidemark.timeops.problems import Problem
+from tidemark.timeops.errors.problems import Problem
 from tidemark.timeops.spec import KafkaSource
 from tidemark.timeops.spec.fields import VARIABLE
 

@@ -51,7 +51,7 @@ from tidemark.timeops.expressions.column_types import ColumnType, converted
 from tidemark.timeops.expressions.refusals import first_sentence
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.spec import KafkaSource
-from tidemark.timeops.utc import FIRST_US, LAST_US
+from tidemark.timeops.values.utc import FIRST_US, LAST_US
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

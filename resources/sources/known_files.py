@@ -30,7 +30,7 @@ from tidemark.resources.sources.local_files import (
     read_content,
 )
 from tidemark.timeops.errors import InputError
-from tidemark.timeops.printable import printable
+from tidemark.timeops.errors.printable import printable
 from tidemark.timeops.spec import FilesSource
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from tidemark.resources.places.place import (
     without_wildcards,
 )
 from tidemark.timeops.errors import InputError
-from tidemark.timeops.locations import odd_part, parts_of_url
+from tidemark.timeops.values.locations import odd_part, parts_of_url
 
 if TYPE_CHECKING:
     from tidemark.resources.places.stores import Stored

@@ -39,9 +39,9 @@ from tidemark.timeops.expressions.column_types import (
     unknown_fields,
 )
 from tidemark.timeops.expressions.tokens import quoted
-from tidemark.timeops.instants import NONE, Array
 from tidemark.timeops.spec import FilesSource
-from tidemark.timeops.utc import LAST_US, is_instant
+from tidemark.timeops.values.instants import NONE, Array
+from tidemark.timeops.values.utc import LAST_US, is_instant
 
 FIRST_US = -2_208_988_800_000_000
 """The year 1900: older instants may be of another calendar, which Spark translates."""

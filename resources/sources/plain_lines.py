@@ -20,7 +20,7 @@ from tidemark.resources.sources.lines import AsRows
 from tidemark.resources.sources.parquet_files import FIRST_US
 from tidemark.timeops.spec import FilesSource
 from tidemark.timeops.spec.fields import all_names
-from tidemark.timeops.utc import LAST_US
+from tidemark.timeops.values.utc import LAST_US
 
 _TYPES: Mapping[type[T.DataType], pa.DataType] = {
     T.StringType: pa.string(),

@@ -15,7 +15,7 @@ from tidemark.resources.places.place import Place
 from tidemark.resources.sources.columns import Columns
 from tidemark.resources.sources.known_files import FileRange, FileState
 from tidemark.timeops.errors import InputError
-from tidemark.timeops.problems import Problem
+from tidemark.timeops.errors.problems import Problem
 from tidemark.timeops.spec import Source
 
 if TYPE_CHECKING:  # a look must not wait for PySpark

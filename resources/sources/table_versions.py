@@ -44,7 +44,7 @@ from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND
 from tidemark.timeops.spec import DeltaSource
 from tidemark.timeops.spec.source import CHANGE_TYPE
-from tidemark.timeops.utc import instant_of
+from tidemark.timeops.values.utc import instant_of
 
 How = Literal["whole", "added", "changed", "corrected", "nothing"]
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 if TYPE_CHECKING:  # writing control tables must not wait for PySpark
     from pyspark.sql import DataFrame, SparkSession
 
-    from tidemark.timeops.materialize import Execution, Materialize
+    from tidemark.timeops.computing.materialize import Execution, Materialize
 
 FEW_ROWS = 50_000
 """The most rows that this process takes from Spark as one answer."""
@@ -78,14 +78,14 @@ class Amount:
 
     def execution(self) -> "Execution":
         """Return how a segment of so many records is computed in this process."""
-        from tidemark.timeops.materialize import Execution, by_row, computed  # noqa: PLC0415
+        from tidemark.timeops.computing.materialize import Execution, by_row, computed  # noqa: PLC0415
 
         keep = computed if self.rows is not None and self.rows <= KEPT_ROWS else None
         return Execution(computed, keep, by_row if self.are_few else _by_keys_once)
 
 
 def _by_keys_once(rows: "DataFrame", keys: Sequence[str], add: "Materialize") -> "DataFrame":
-    from tidemark.timeops.materialize import by_keys, computed  # noqa: PLC0415
+    from tidemark.timeops.computing.materialize import by_keys, computed  # noqa: PLC0415
 
     return by_keys(computed(rows), keys, add)
 

@@ -36,8 +36,8 @@ from tidemark.resources.spark.session import (
     with_one_compiler,
     without_tables,
 )
+from tidemark.timeops.computing.session import is_local
 from tidemark.timeops.errors import MachineError, SpecError
-from tidemark.timeops.session import is_local
 
 _REMOTE, _MASTER = "spark.remote", "spark.master"
 _MASTERS = re.compile(r"local(-cluster)?(\[.*\])?|yarn|[a-z]\S*://\S+")

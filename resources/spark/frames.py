@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType, TimestampType
 
+from tidemark.timeops.computing.materialize import from_driver
 from tidemark.timeops.expressions.tokens import literal
-from tidemark.timeops.materialize import from_driver
 
 Value = str | int | bool | None
 

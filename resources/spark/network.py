@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager
 from urllib.parse import urlsplit
 
 from tidemark.resources.places.credentials import defaults_file, spark_defaults, variable_set
+from tidemark.timeops.computing.session import is_local
 from tidemark.timeops.errors import MachineError, TidemarkError
-from tidemark.timeops.session import is_local
 
 LOOPBACK = "127.0.0.1"
 _AUTHENTICATE, _SECRET, _UI = "spark.authenticate", "spark.authenticate.secret", "spark.ui.enabled"

@@ -34,8 +34,8 @@ from tidemark.resources.spark.delta_jars import (
     store_packages,
 )
 from tidemark.resources.spark.network import bound_to_loopback, check_master, check_secret, network_settings
+from tidemark.timeops.computing.session import JAVA_MEANING, SESSION_SETTINGS, check_locale, is_local, legacy_settings
 from tidemark.timeops.errors import MachineError
-from tidemark.timeops.session import JAVA_MEANING, SESSION_SETTINGS, check_locale, is_local, legacy_settings
 
 _GATEWAY = "PYSPARK_GATEWAY_PORT"  # a variable of processes whose Java was started before them
 PACKAGES = "spark.jars.packages"

@@ -17,13 +17,13 @@ from tests import oracle
 from tests.properties.logs import Event, Log, items, judged_by_oracle, places_of, segment
 from tests.seeds import Dice
 from tidemark.timeops.columns import to_us
-from tidemark.timeops.counts import counts_by_window
+from tidemark.timeops.computing.materialize import Execution, by_row, computed
 from tidemark.timeops.engine import Outcome, State, advance_all
 from tidemark.timeops.events.adjustment import Released, Segment, admitted_events
 from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.expressions.try_expression import Columns
-from tidemark.timeops.materialize import Execution, by_row, computed
-from tidemark.timeops.rules import SourceTime, TimeRules, Waits
+from tidemark.timeops.figures.counts import counts_by_window
+from tidemark.timeops.rules.time_rules import SourceTime, TimeRules, Waits
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.windows.revisions import PASSES
 

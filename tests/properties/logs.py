@@ -20,13 +20,13 @@ from tests.oracle.chained import results_over
 from tests.oracle.interval_joins import IntervalJoin, PairRow, paired
 from tests.oracle.joins import Answer, Join, joined
 from tests.seeds import Dice
-from tidemark.timeops.durations import micros
 from tidemark.timeops.events.adjustment import LogPlaces
-from tidemark.timeops.rules import SourceTime
+from tidemark.timeops.rules.time_rules import SourceTime
 from tidemark.timeops.spec import JoinSpec, TimeSpec, WindowSpec
 from tidemark.timeops.spec.join import JoinColumns
 from tidemark.timeops.spec.window import input_of, inputs_first
 from tidemark.timeops.spec.window_shape import DAY, Months
+from tidemark.timeops.values.durations import micros
 from tidemark.timeops.watermark.timelines import LogPlace
 
 BASE_US = 1_700_000_000_000_000

@@ -14,7 +14,7 @@ from tests.properties import fold
 from tests.properties.fold import assert_equal_to_oracle, run, some_of
 from tests.properties.logs import BASE_US, Event, Log, generate, near, with_ticks
 from tests.seeds import Dice
-from tidemark.timeops.rules import SourceTime
+from tidemark.timeops.rules.time_rules import SourceTime
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 
 OVER = ("case", "v")

@@ -18,7 +18,7 @@ from tests.properties.test_oracle_equality import (
     window_spec,
 )
 from tests.seeds import Dice
-from tidemark.timeops.rules import SourceTime
+from tidemark.timeops.rules.time_rules import SourceTime
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 
 CASES = 80

@@ -11,7 +11,7 @@ from tests.properties.fold import assert_equal_to_oracle, run
 from tests.properties.logs import BASE_US, FAR_US, Event, Log, generate, near
 from tests.seeds import Dice
 from tidemark.timeops.errors import TidemarkError
-from tidemark.timeops.rules import SourceTime
+from tidemark.timeops.rules.time_rules import SourceTime
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.windows.gap_filling import told_in_words
 

@@ -28,13 +28,13 @@ from tests.properties.test_joins import COLUMNS, JOIN_MODES, PAYLOAD, two_sided
 from tests.properties.test_oracle_equality import WITH_SPLITS, source_times, time_spec, turned
 from tests.seeds import Dice
 from tidemark.timeops.columns import to_us
-from tidemark.timeops.counts import counts_by_join
+from tidemark.timeops.computing.materialize import Execution, computed
 from tidemark.timeops.engine import Outcome, State, advance_all
 from tidemark.timeops.events.adjustment import Segment, admitted_events
 from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.expressions.try_expression import Columns
-from tidemark.timeops.materialize import Execution, computed
-from tidemark.timeops.rules import SourceTime, TimeRules
+from tidemark.timeops.figures.counts import counts_by_join
+from tidemark.timeops.rules.time_rules import SourceTime, TimeRules
 from tidemark.timeops.spec import JoinSpec, TimeSpec
 
 CASES = 350

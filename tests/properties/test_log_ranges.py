@@ -13,9 +13,9 @@ from tests.properties.logs import BASE_US, Log, generate, judged_by_oracle, shap
 from tidemark.assets.rebuild.days import LogRange, is_made_of_a_part, part_of_log
 from tidemark.assets.state.checkpoints import Checkpoint
 from tidemark.resources.batches.position import Position
-from tidemark.timeops.grid import closed_from
+from tidemark.timeops.calendar.grid import closed_from
 from tidemark.timeops.spec import TimeSpec, WindowSpec
-from tidemark.timeops.utc import us_of
+from tidemark.timeops.values.utc import us_of
 
 Keys = dict[str, object]
 Given = list[oracle.WindowResult]

@@ -11,7 +11,7 @@ from tests.properties.fold import assert_equal_to_oracle, run, some_of, window
 from tests.properties.logs import BASE_US, KEY, Event, Log, cut, generate
 from tests.seeds import Dice
 from tidemark.timeops.events import adjustment
-from tidemark.timeops.rules import SourceTime
+from tidemark.timeops.rules.time_rules import SourceTime
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 
 CASES = 350  # logs of an example

@@ -11,7 +11,7 @@ from tests.properties import fold
 from tests.properties.fold import Gathered, assert_equal_to_oracle, run, some_of
 from tests.properties.logs import BASE_US, Event, Log, generate, near
 from tests.seeds import Dice
-from tidemark.timeops.rules import SourceTime
+from tidemark.timeops.rules.time_rules import SourceTime
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 
 

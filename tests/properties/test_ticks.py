@@ -22,7 +22,7 @@ from tests.properties.fold import (
 )
 from tests.properties.logs import BASE_US, Event, Log, generate, near, with_ticks
 from tests.seeds import Dice
-from tidemark.timeops.rules import SourceTime
+from tidemark.timeops.rules.time_rules import SourceTime
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 
 CASES = 220  # logs of a mode

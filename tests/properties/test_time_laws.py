@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 
 from tests.properties.fold import Gathered, run
 from tests.properties.logs import Log, generate
-from tidemark.timeops.durations import parse_duration
 from tidemark.timeops.spec import EarlyPolicy, LatePolicy, TimeSpec
+from tidemark.timeops.values.durations import parse_duration
 
 LOGS = generate(seed=12, cases=120)
 

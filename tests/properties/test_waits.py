@@ -22,7 +22,7 @@ from tests.properties.fold import (
 )
 from tests.properties.logs import BASE_US, SPLITS, Event, Log, judged_by_oracle
 from tests.seeds import Dice
-from tidemark.timeops.rules import SourceTime, Waiter, Waits, waiters_from_json, waiters_to_json
+from tidemark.timeops.rules.time_rules import SourceTime, Waiter, Waits, waiters_from_json, waiters_to_json
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 
 CASES = 200

@@ -15,7 +15,7 @@ from tests.oracle.grids import windows_of
 from tests.properties import fold
 from tests.properties.fold import assert_equal_to_oracle, run
 from tests.properties.logs import BASE_US, Event, Log, generate, shape_of
-from tidemark.timeops.grid import (
+from tidemark.timeops.calendar.grid import (
     close_time,
     count_between,
     end_after,

@@ -22,11 +22,11 @@ from tests.properties.logs import give_results_over, interval_join_of, join_of, 
 from tests.runs.landing import EPOCH, us
 from tidemark.pipelines.case_tests.differences import Difference, Outcome, Row, differences
 from tidemark.timeops.cases import FINAL, NONE, Case, Expected
-from tidemark.timeops.durations import micros
-from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.rules.time_rules import TimeRules
 from tidemark.timeops.spec import Source, Spec, WindowSpec
 from tidemark.timeops.spec.fields import read_instant
 from tidemark.timeops.spec.join import JoinColumns
+from tidemark.timeops.values.durations import micros
 
 BY_TYPE = "case event_type when 'a' then timestamp_a when 'b' then timestamp_b end"
 

@@ -17,19 +17,19 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.timeops import columns as c
-from tidemark.timeops.arrival import arrival_rules
+from tidemark.timeops.calendar.grid import close_asked
+from tidemark.timeops.computing.materialize import Execution, Some, Stored
 from tidemark.timeops.events.duplicates import with_duplicates
 from tidemark.timeops.events.event_time import extract, gap_us, timeline
 from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, MOVED_BY, SOURCE_PLACE, WHY, stored_times
 from tidemark.timeops.expressions.tokens import literals
 from tidemark.timeops.expressions.try_expression import Columns
-from tidemark.timeops.grid import close_asked
-from tidemark.timeops.instants import Array, integers, no_numbers
-from tidemark.timeops.materialize import Execution, Some, Stored
 from tidemark.timeops.narrow import BROADCAST, fetched, to_join
-from tidemark.timeops.reasons import REASONS, Reason
-from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.rules.arrival import arrival_rules
+from tidemark.timeops.rules.reasons import REASONS, Reason
+from tidemark.timeops.rules.time_rules import TimeRules
 from tidemark.timeops.spec import TimeSpec
+from tidemark.timeops.values.instants import Array, integers, no_numbers
 from tidemark.timeops.watermark.roles import JUDGED, kept_early_sql, role_sql
 from tidemark.timeops.watermark.timelines import (
     CLOCK_US,

@@ -22,8 +22,8 @@ from pyspark.sql import types as T
 from tidemark.timeops.columns import EVENT_TIME, REASON, SEQ, to_us
 from tidemark.timeops.events.event_time import extract, text_at
 from tidemark.timeops.expressions.try_expression import Columns
-from tidemark.timeops.reasons import Reason
-from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.rules.reasons import Reason
+from tidemark.timeops.rules.time_rules import TimeRules
 from tidemark.timeops.spec import TimeSpec
 
 FIRST_TIMES_SCHEMA = T.StructType(

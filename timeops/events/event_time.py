@@ -20,14 +20,14 @@ from pyspark.sql.types import (
 )
 
 from tidemark.timeops import columns as c
+from tidemark.timeops.errors.problems import Problem, error_at
 from tidemark.timeops.expressions.refusals import REFUSALS, Asked, problem_of
 from tidemark.timeops.expressions.text_times import check_built_texts, hidden_time_problem
 from tidemark.timeops.expressions.text_values import instant_sql
 from tidemark.timeops.expressions.tokens import literal, literals
 from tidemark.timeops.expressions.try_expression import Columns, text_problem, with_attempt
-from tidemark.timeops.problems import Problem, error_at
-from tidemark.timeops.reasons import Reason
-from tidemark.timeops.rules import EventTime, TimeRules
+from tidemark.timeops.rules.reasons import Reason
+from tidemark.timeops.rules.time_rules import EventTime, TimeRules
 from tidemark.timeops.spec import WindowSpec
 
 US, FAILED, BAD = "__tm_instant_us", "__tm_instant_failed", "__tm_instant_bad"

@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, TimestampType
 
-from tidemark.timeops.arrival import kept_early
 from tidemark.timeops.columns import ARRIVAL, CLOCK, MALFORMED, MAX_US, MIN_US, SEQ, SOURCE, SPLIT, TIMELINE
+from tidemark.timeops.computing.materialize import Stored, from_driver
 from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.expressions.try_expression import Columns
-from tidemark.timeops.materialize import Stored, from_driver
-from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.rules.arrival import kept_early
+from tidemark.timeops.rules.time_rules import TimeRules
 from tidemark.timeops.watermark.roles import AHEAD, roles
 from tidemark.timeops.watermark.timelines import CLOCK_US, ROLE, T_US
 

@@ -12,8 +12,8 @@ and the next records of the task fail too, or all of the query. So the keys are 
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+from tidemark.timeops.errors.problems import Problem
 from tidemark.timeops.expressions.tokens import calls, is_number, part_of, tokenize
-from tidemark.timeops.problems import Problem
 
 Arguments = Sequence[str]
 Rewrite = Callable[[Arguments], str | None]

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from tidemark.timeops.errors.problems import Problem
 from tidemark.timeops.expressions.aggregate_calls import AggregateCall, aggregate_calls
 from tidemark.timeops.expressions.text_times import (
     PRINCIPLE,
@@ -30,7 +31,6 @@ from tidemark.timeops.expressions.tokens import (
     split_alias,
     tokenize,
 )
-from tidemark.timeops.problems import Problem
 
 _USE_ARRIVAL = "use `_arrival_time`, the instant at which the record arrived"
 _USE_LOG = "use `_arrival_seq`, the record's place in the log, or a hash of its columns such as `xxhash64(id)`"

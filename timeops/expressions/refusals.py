@@ -21,12 +21,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from tidemark.timeops.computing.materialize import from_driver
 from tidemark.timeops.errors import SpecError, first_line
+from tidemark.timeops.errors.problems import Problem, did_you_mean
 from tidemark.timeops.expressions.bounds import bounded
 from tidemark.timeops.expressions.tokens import WORKING, literals, quoted
 from tidemark.timeops.expressions.try_expression import Columns, Expression
-from tidemark.timeops.materialize import from_driver
-from tidemark.timeops.problems import Problem, did_you_mean
 
 REFUSALS = (PySparkException, Py4JJavaError)
 """The errors of Spark while it reads a query; PySpark has no class of its own for a failure inside of Spark."""

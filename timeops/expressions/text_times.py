@@ -17,9 +17,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from tidemark.timeops.errors import SpecError
+from tidemark.timeops.errors.problems import Problem
 from tidemark.timeops.expressions.bounds import bounded
 from tidemark.timeops.expressions.tokens import Call, Token, calls, lambda_names, mentions, part_of, quoted, tokenize
-from tidemark.timeops.problems import Problem
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,10 +23,10 @@ from pyspark.sql import types as T
 
 from tidemark.timeops.columns import with_sql
 from tidemark.timeops.errors import SpecError
+from tidemark.timeops.errors.problems import Problem
 from tidemark.timeops.expressions.bounds import bounded
 from tidemark.timeops.expressions.text_times import check_built_texts, constant_time_problem, with_rule
 from tidemark.timeops.expressions.tokens import Token, literal, literal_map, quoted, tokenize
-from tidemark.timeops.problems import Problem
 
 _TRIED = "__tm_tried"
 _END = "\n"  # of an expression, which may end in a comment

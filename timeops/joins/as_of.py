@@ -17,11 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tidemark.timeops.instants import NONE, Array
 from tidemark.timeops.joins.events import NOBODY, Answers, Events, Flags, Places, joined
 from tidemark.timeops.joins.moments import Moments, moments_of
 from tidemark.timeops.joins.order import in_reach, last_of_equal, passed
 from tidemark.timeops.spec import JoinSpec
+from tidemark.timeops.values.instants import NONE, Array
 from tidemark.timeops.watermark.watermarks import Watermarks
 from tidemark.timeops.windows.revisions import FINAL, ON_TIME
 

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidemark.timeops.instants import Array
 from tidemark.timeops.spec import JoinSpec
+from tidemark.timeops.values.instants import Array
 
 Flags = NDArray[np.bool_]
 Places = NDArray[np.int64]

@@ -17,13 +17,13 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 
 from tidemark.timeops import columns as c
+from tidemark.timeops.computing.materialize import Stored
 from tidemark.timeops.events.adjustment import Adjusted
 from tidemark.timeops.expressions.tokens import literal, literals, quoted
-from tidemark.timeops.instants import NONE, Array, integers
 from tidemark.timeops.joins.events import NOBODY, OF_EARLIER, OF_SEGMENT, OF_TABLE, Events
-from tidemark.timeops.materialize import Stored
 from tidemark.timeops.narrow import as_flat, fetched, numbers
 from tidemark.timeops.spec import JoinSpec
+from tidemark.timeops.values.instants import NONE, Array, integers
 
 IS_LEFT = "__tm_is_left"
 """BOOLEAN, never null: the event is of the left side."""

@@ -16,11 +16,11 @@ from typing import Self
 
 import numpy as np
 
-from tidemark.timeops.instants import NEVER, NONE, Array
 from tidemark.timeops.joins.events import NOBODY, Answers, Events, Flags, Places, joined
 from tidemark.timeops.joins.moments import moments_of
 from tidemark.timeops.joins.order import in_reach
 from tidemark.timeops.spec import JoinSpec
+from tidemark.timeops.values.instants import NEVER, NONE, Array
 from tidemark.timeops.watermark.watermarks import Watermarks
 
 _BEFORE_THE_LOG = -1

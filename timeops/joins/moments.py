@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tidemark.timeops.instants import NONE, Array
 from tidemark.timeops.joins.events import Events, Flags, Places
 from tidemark.timeops.spec import JoinSpec
+from tidemark.timeops.values.instants import NONE, Array
 from tidemark.timeops.watermark.watermarks import Watermarks
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tidemark.timeops.instants import Array
 from tidemark.timeops.joins.events import Events, Places
 from tidemark.timeops.spec import JoinSpec
+from tidemark.timeops.values.instants import Array
 
 PAIRS = 2_000_000
 """Pairs of events in reach of each other that are looked at together."""

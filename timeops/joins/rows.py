@@ -14,17 +14,17 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.timeops import columns as c
+from tidemark.timeops.computing.materialize import Stored, from_driver
 from tidemark.timeops.events.adjustment import Adjusted
 from tidemark.timeops.expressions.tokens import literal, literals, quoted
-from tidemark.timeops.instants import NONE, nulled
 from tidemark.timeops.joins import as_of
 from tidemark.timeops.joins.events import Answers, Events, Fates, Flags, Places, fates, still_needed
 from tidemark.timeops.joins.gathering import HAS_PARTNER, IS_LEFT, gathered
 from tidemark.timeops.joins.interval import Interval, PairRows
-from tidemark.timeops.materialize import Stored, from_driver
 from tidemark.timeops.narrow import beside
 from tidemark.timeops.spec import JoinSpec
 from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ, JoinColumns
+from tidemark.timeops.values.instants import NONE, nulled
 from tidemark.timeops.windows.segment import WindowSegment
 
 ROW_LEFT, ROW_RIGHT = "__tm_row_left", "__tm_row_right"

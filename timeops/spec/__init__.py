@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from tidemark.timeops.problems import Path, Problem, problems_of, spec_error
+from tidemark.timeops.errors.problems import Path, Problem, problems_of, spec_error
 from tidemark.timeops.spec.automation import AgeLevels, Alerts, Channel, Events, RateLevels
 from tidemark.timeops.spec.event_time import EarlyPolicy, Idle, LatePolicy, TimeSpec
 from tidemark.timeops.spec.fields import RESERVED_COLUMNS, is_reserved

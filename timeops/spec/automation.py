@@ -22,9 +22,9 @@ from pydantic import (
     model_validator,
 )
 
-from tidemark.timeops.problems import Problem, ProblemsError, misfit, raise_any
+from tidemark.timeops.errors.problems import Problem, ProblemsError, misfit, raise_any
 from tidemark.timeops.spec.fields import VARIABLE, Frozen, PositiveDuration, SpecModel, name_like, read_keys
-from tidemark.timeops.utc import EPOCH
+from tidemark.timeops.values.utc import EPOCH
 
 _NICKNAMES = ("@hourly", "@daily", "@weekly", "@monthly", "@yearly")
 _EXPECTED = (

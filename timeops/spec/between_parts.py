@@ -7,8 +7,8 @@ and the windows that they read (window.py).
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 
+from tidemark.timeops.errors.problems import Path, Problem, did_you_mean
 from tidemark.timeops.expressions.tokens import mentions, normal_form, plain_column
-from tidemark.timeops.problems import Path, Problem, did_you_mean
 from tidemark.timeops.spec.event_time import TimeSpec
 from tidemark.timeops.spec.join import LEFT_SEQ, OF_TABLE, RIGHT_SEQ, JoinColumns, JoinSpec
 from tidemark.timeops.spec.source import Source

@@ -14,6 +14,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
+from tidemark.timeops.errors.problems import Path
 from tidemark.timeops.expressions.column_types import (
     ColumnType,
     digits_of,
@@ -24,7 +25,6 @@ from tidemark.timeops.expressions.column_types import (
     unknown_fields,
 )
 from tidemark.timeops.expressions.tokens import Token, mentions, top_level_parts
-from tidemark.timeops.problems import Path
 from tidemark.timeops.spec.fields import name_in_tables
 from tidemark.timeops.spec.pipeline import Spec
 from tidemark.timeops.spec.scope import Scope

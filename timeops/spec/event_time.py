@@ -9,9 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from tidemark.timeops.durations import format_duration, micros
+from tidemark.timeops.errors.problems import Path, Problem, raise_any
 from tidemark.timeops.expressions.tokens import normal_form
-from tidemark.timeops.problems import Path, Problem, raise_any
 from tidemark.timeops.spec.fields import (
     Duration,
     Expression,
@@ -22,7 +21,8 @@ from tidemark.timeops.spec.fields import (
     TimeZone,
     word_or_keys,
 )
-from tidemark.timeops.utc import us_of
+from tidemark.timeops.values.durations import format_duration, micros
+from tidemark.timeops.values.utc import us_of
 
 _UNIT_US = {"second": 1_000_000, "millisecond": 1_000, "microsecond": 1}
 

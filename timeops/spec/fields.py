@@ -24,20 +24,8 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from tidemark.timeops.durations import DURATION_PATTERN, format_duration, parse_duration
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.expressions.bounds import size_problems
-from tidemark.timeops.expressions.determinism import determinism_problems, in_event_order, order_problems
-from tidemark.timeops.expressions.tokens import (
-    WORKING,
-    is_number,
-    plain_column,
-    split_alias,
-    top_level_names,
-    top_level_parts,
-)
-from tidemark.timeops.locations import has_secret, url_problem
-from tidemark.timeops.problems import (
+from tidemark.timeops.errors.problems import (
     Misread,
     Path,
     Problem,
@@ -50,6 +38,18 @@ from tidemark.timeops.problems import (
     raise_any,
     show,
 )
+from tidemark.timeops.expressions.bounds import size_problems
+from tidemark.timeops.expressions.determinism import determinism_problems, in_event_order, order_problems
+from tidemark.timeops.expressions.tokens import (
+    WORKING,
+    is_number,
+    plain_column,
+    split_alias,
+    top_level_names,
+    top_level_parts,
+)
+from tidemark.timeops.values.durations import DURATION_PATTERN, format_duration, parse_duration
+from tidemark.timeops.values.locations import has_secret, url_problem
 
 
 class SpecModel(BaseModel):

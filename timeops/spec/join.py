@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
-from tidemark.timeops.durations import micros
-from tidemark.timeops.problems import Problem, did_you_mean, misfit, raise_any
+from tidemark.timeops.errors.problems import Problem, did_you_mean, misfit, raise_any
 from tidemark.timeops.spec.fields import Duration, Name, SpecModel, Text, columns_in_tables, schema_problems
-from tidemark.timeops.utc import FIRST_US, LAST_US
+from tidemark.timeops.values.durations import micros
+from tidemark.timeops.values.utc import FIRST_US, LAST_US
 
 LEFT_SEQ, RIGHT_SEQ = "_left_seq", "_right_seq"
 """The columns with the numbers of both events of a row."""

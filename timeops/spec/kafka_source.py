@@ -12,8 +12,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema
 
+from tidemark.timeops.errors.problems import Problem, ProblemsError, as_number, did_you_mean, misfit, raise_any, show
 from tidemark.timeops.expressions.tokens import top_level_names
-from tidemark.timeops.problems import Problem, ProblemsError, as_number, did_you_mean, misfit, raise_any, show
 from tidemark.timeops.spec.fields import (
     VARIABLE,
     Frozen,

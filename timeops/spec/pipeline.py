@@ -14,9 +14,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, TypeAdapter, model_validator
 
+from tidemark.timeops.errors.problems import Path, Problem, ProblemsError, raise_any
 from tidemark.timeops.expressions.determinism import determinism_problems
 from tidemark.timeops.expressions.tokens import mentions
-from tidemark.timeops.problems import Path, Problem, ProblemsError, raise_any
 from tidemark.timeops.spec.automation import Alerts, Events, Owner, Schedule, Tags
 from tidemark.timeops.spec.between_parts import (
     columns_of_joins,

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from tidemark.timeops.problems import Problem, ProblemsError, raise_any
+from tidemark.timeops.errors.problems import Problem, ProblemsError, raise_any
 from tidemark.timeops.spec.automation import Alerts
 from tidemark.timeops.spec.fields import PositiveDuration, SpecModel
 

@@ -19,9 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from tidemark.timeops.durations import DURATION_PATTERN, format_duration, micros
-from tidemark.timeops.expressions.tokens import mentions, top_level_names
-from tidemark.timeops.problems import (
+from tidemark.timeops.errors.problems import (
     Misread,
     Problem,
     ProblemsError,
@@ -32,6 +30,7 @@ from tidemark.timeops.problems import (
     raise_any,
     show,
 )
+from tidemark.timeops.expressions.tokens import mentions, top_level_names
 from tidemark.timeops.spec.fields import (
     AssetPath,
     ByteSize,
@@ -55,7 +54,8 @@ from tidemark.timeops.spec.fields import (
     rename_problems,
     schema_problems,
 )
-from tidemark.timeops.utc import us_of
+from tidemark.timeops.values.durations import DURATION_PATTERN, format_duration, micros
+from tidemark.timeops.values.utc import us_of
 
 SOURCE_KINDS = ("files", "delta", "kafka")
 

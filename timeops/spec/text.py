@@ -12,13 +12,13 @@ from typing import Any
 
 import yaml
 
-from tidemark.timeops.durations import DURATION_PATTERN, format_duration, parse_duration
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.problems import Misread, Path, Problem, error_at, show
+from tidemark.timeops.errors.problems import Misread, Path, Problem, error_at, show
 from tidemark.timeops.spec.pipeline import Spec
 from tidemark.timeops.spec.source import FORMAT_ALIASES, READER_OPTIONS, option_schema
 from tidemark.timeops.spec.window import ALIAS_SCHEMA
 from tidemark.timeops.spec.window_shape import SHAPE_KEYS, SHAPES
+from tidemark.timeops.values.durations import DURATION_PATTERN, format_duration, parse_duration
 
 _MOST_KEYS = 10_000  # of one mapping, after merging
 _MERGE = "tag:yaml.org,2002:merge"

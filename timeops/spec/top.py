@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
+from tidemark.timeops.errors.problems import Problem, ProblemsError
 from tidemark.timeops.expressions.tokens import Token, balance_fault, listed_parts, normal_form, part_of, tokenize
-from tidemark.timeops.problems import Problem, ProblemsError
 from tidemark.timeops.spec.fields import SpecModel, WholeNumber, read_expression, read_text, text_schema
 
 PLACE = "_rank"

@@ -1,7 +1,8 @@
 """The `windows` of a spec: groups, aggregates, first rows, when they have results, and which read others (`from`).
 
 Here: the keys of a window but for its shape, and the columns of chained windows that lead back to timelines. Not
-here: the shape (window_shape.py), what windows ask of `time` (pipeline.py), windows themselves (grid.py, windows/).
+here: the shape (window_shape.py), what windows ask of `time` (pipeline.py), windows themselves (../calendar/grid.py,
+windows/).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -10,9 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from tidemark.timeops.durations import format_duration, micros
+from tidemark.timeops.errors.problems import Path, Problem, ProblemsError, did_you_mean, raise_any
 from tidemark.timeops.expressions.tokens import mentions, normal_form, plain_column, split_alias
-from tidemark.timeops.problems import Path, Problem, ProblemsError, did_you_mean, raise_any
 from tidemark.timeops.spec.fields import (
     ALIAS,
     RESERVED_COLUMNS,
@@ -32,6 +32,7 @@ from tidemark.timeops.spec.fields import (
 )
 from tidemark.timeops.spec.top import PLACE, Top
 from tidemark.timeops.spec.window_shape import WindowShape
+from tidemark.timeops.values.durations import format_duration, micros
 
 RESERVED_IN_WINDOWS = RESERVED_COLUMNS | {"window_start", "window_end", "_change_type", "_late_events"}
 _OF_CHANGE_FEED = {"_commit_version", "_commit_timestamp"}

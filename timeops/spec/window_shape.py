@@ -1,7 +1,7 @@
 """The shape of a window: which keys each kind has, lengths in months, and grids on the wall clock of a zone.
 
 Here: the keys that say which spans of time a window is, and what is wrong between them. Not here: its results
-(window.py), the arithmetic of grids (grid.py).
+(window.py), the arithmetic of grids (../calendar/grid.py).
 """
 
 import re
@@ -12,8 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 
-from tidemark.timeops.durations import format_duration, micros
-from tidemark.timeops.problems import Problem, misfit
+from tidemark.timeops.errors.problems import Problem, misfit
 from tidemark.timeops.spec.fields import (
     POSITIVE_LENGTH,
     Day,
@@ -24,6 +23,7 @@ from tidemark.timeops.spec.fields import (
     read_expression,
     read_positive_duration,
 )
+from tidemark.timeops.values.durations import format_duration, micros
 
 DAY = timedelta(days=1)
 _WEEK = timedelta(days=7)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tidemark.timeops.instants import NEVER, NONE, Array
+from tidemark.timeops.values.instants import NEVER, NONE, Array
 from tidemark.timeops.watermark import fold
 from tidemark.timeops.watermark.clock import (
     ARRIVAL_CLOCK,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tidemark.timeops.rules import SourceTime, Waiter
+from tidemark.timeops.rules.time_rules import SourceTime, Waiter
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tidemark.timeops.instants import MIN_US, NEVER, NONE, Array, floored
+from tidemark.timeops.values.instants import MIN_US, NEVER, NONE, Array, floored
 
 # What the clock alone does (`idle`).
 NOTHING, ARRIVAL_CLOCK, EXCLUDE_SPLIT, WINDOW_CLOSE = 0, 1, 2, 3

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidemark.timeops.instants import MIN_US, NEVER, NONE, Array, floored
+from tidemark.timeops.values.instants import MIN_US, NEVER, NONE, Array, floored
 from tidemark.timeops.watermark.clock import (
     ARRIVAL_CLOCK,
     EXCLUDE_SPLIT,

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tidemark.timeops.instants import NONE, Array, distinct
+from tidemark.timeops.values.instants import NONE, Array, distinct
 from tidemark.timeops.watermark.clock import (
     ARRIVAL_CLOCK,
     NOTHING,

@@ -1,18 +1,18 @@
 """Roles: whether a record moves the watermark of its timeline, is judged against it, counts as activity.
 
 Here: the role, as SQL for rows of Spark and for arrays. Not here: what the loop does with it (fold.py), rules 1 and 2
-(arrival.py).
+(../rules/arrival.py).
 """
 
 import numpy as np
 import pyarrow as pa
 
 from tidemark.timeops import columns as c
-from tidemark.timeops.arrival import kept_early
 from tidemark.timeops.expressions.tokens import literals
-from tidemark.timeops.instants import Array
-from tidemark.timeops.reasons import AT_INGESTION, CODES, REASONS
-from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.rules.arrival import kept_early
+from tidemark.timeops.rules.reasons import AT_INGESTION, CODES, REASONS
+from tidemark.timeops.rules.time_rules import TimeRules
+from tidemark.timeops.values.instants import Array
 
 OUTSIDE = 0
 """A dead letter of ingestion, which belongs to no timeline and only moves the clock. So is every record that rules 0

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemark.timeops.calendar.grid import ends_from
 from tidemark.timeops.columns import ONE_TIMELINE, SEQ, SOURCE, SPLIT, TIMELINE
 from tidemark.timeops.errors import InputError
-from tidemark.timeops.grid import ends_from
-from tidemark.timeops.instants import MIN_US, NEVER, NONE, Array, integers, nulled
-from tidemark.timeops.rules import TimeRules, Waits
+from tidemark.timeops.rules.time_rules import TimeRules, Waits
 from tidemark.timeops.spec import TimeSpec
+from tidemark.timeops.values.instants import MIN_US, NEVER, NONE, Array, integers, nulled
 from tidemark.timeops.watermark import across as all_timelines
 from tidemark.timeops.watermark import fold as f
 from tidemark.timeops.watermark.clock import (

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tidemark.timeops.instants import MIN_US, NEVER, NONE, Array
+from tidemark.timeops.values.instants import MIN_US, NEVER, NONE, Array
 from tidemark.timeops.watermark import fold as f
 from tidemark.timeops.watermark.clock import ARRIVAL_CLOCK, NOTHING, WINDOW_CLOSE
 from tidemark.timeops.watermark.timelines import JudgedLog

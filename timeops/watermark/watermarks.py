@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.timeops.columns import SEQ, TIMELINE
-from tidemark.timeops.instants import NONE, Array
+from tidemark.timeops.values.instants import NONE, Array
 from tidemark.timeops.watermark.rises import Reached, Rises, Watermark
 from tidemark.timeops.watermark.roles import AHEAD, JUDGED
 from tidemark.timeops.watermark.timelines import STATE, JudgedLog

@@ -1,7 +1,7 @@
 """Aligned windows (tumbling, hopping, cumulative, snapshot) over a segment of the log.
 
 Here: windows in which an event is by its own time alone: which hold it, what they hold when they close, late events.
-Not here: the arithmetic of their ends (grid.py).
+Not here: the arithmetic of their ends (../calendar/grid.py).
 
 Windows that overlap much are added up by slices, if their aggregates can be computed in parts: an event is added up
 once, not once for each window that holds it. A slice is a span of time that every window holds whole or not at all.
@@ -20,10 +20,7 @@ from typing import ClassVar
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import CLOCK, SEQ, T_FINAL, TIMELINE, W_BEFORE, W_END, W_START, floor_to, shifted
-from tidemark.timeops.events.adjustment import with_both_ends
-from tidemark.timeops.expressions.try_expression import Columns
-from tidemark.timeops.grid import (
+from tidemark.timeops.calendar.grid import (
     end_after,
     ends_around,
     ends_of,
@@ -33,6 +30,9 @@ from tidemark.timeops.grid import (
     open_to,
     start_of,
 )
+from tidemark.timeops.columns import CLOCK, SEQ, T_FINAL, TIMELINE, W_BEFORE, W_END, W_START, floor_to, shifted
+from tidemark.timeops.events.adjustment import with_both_ends
+from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import Partial, partials_of, results_of
 from tidemark.timeops.windows.membership import (

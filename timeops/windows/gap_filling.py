@@ -18,11 +18,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from tidemark.timeops import columns as c
-from tidemark.timeops.errors import TidemarkError
-from tidemark.timeops.events.adjustment import Adjusted, with_both_ends, with_end
-from tidemark.timeops.expressions.tokens import literal, quoted
-from tidemark.timeops.expressions.try_expression import Columns, as_json
-from tidemark.timeops.grid import (
+from tidemark.timeops.calendar.grid import (
     close_time,
     count_between,
     end_after,
@@ -31,7 +27,11 @@ from tidemark.timeops.grid import (
     last_end_of,
     start_of,
 )
-from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.errors import TidemarkError
+from tidemark.timeops.events.adjustment import Adjusted, with_both_ends, with_end
+from tidemark.timeops.expressions.tokens import literal, quoted
+from tidemark.timeops.expressions.try_expression import Columns, as_json
+from tidemark.timeops.rules.time_rules import TimeRules
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import with_aggregates
 from tidemark.timeops.windows.membership import BY_END, END, START, group_names, left_out, with_groups

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from tidemark.timeops.calendar.grid import close_time
 from tidemark.timeops.columns import LATENESS, TIMELINE, W_BEFORE, with_sql
 from tidemark.timeops.events.event_time import gap_us
 from tidemark.timeops.expressions.aggregates import on_rows
 from tidemark.timeops.expressions.tokens import literal
 from tidemark.timeops.expressions.try_expression import Columns
-from tidemark.timeops.grid import close_time
 from tidemark.timeops.spec import WindowSpec
 
 START = "__tm_start"  # of a window, microseconds

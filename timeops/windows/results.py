@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from tidemark.timeops.calendar.grid import instant_of_end
 from tidemark.timeops.columns import LATENESS, TIMELINE, W_END, W_SET_BY, WATERMARK, same_in
 from tidemark.timeops.expressions.tokens import literal, quoted
 from tidemark.timeops.expressions.try_expression import Columns
-from tidemark.timeops.grid import instant_of_end
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.top import PLACE
 from tidemark.timeops.windows.aggregates import passes_having, results_of

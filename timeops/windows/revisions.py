@@ -23,12 +23,12 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from tidemark.timeops.calendar.grid import instant_of_end, instants_of_ends
 from tidemark.timeops.columns import SEQ, TIMELINE, W_BEFORE, W_END, W_START, WATERMARK, floor_to, same_in, shifted
 from tidemark.timeops.expressions.tokens import quoted
-from tidemark.timeops.grid import instant_of_end, instants_of_ends
-from tidemark.timeops.instants import NONE, Array, integers
 from tidemark.timeops.narrow import to_join
 from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.values.instants import NONE, Array, integers
 from tidemark.timeops.watermark.watermarks import Watermarks
 from tidemark.timeops.windows.kinds import WindowKind, keys_of
 from tidemark.timeops.windows.membership import CHANGED_BY, END, EVENT, FRESH, RANK, group_names

@@ -19,15 +19,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from tidemark.timeops import columns as c
+from tidemark.timeops.calendar.grid import close_time, open_to
+from tidemark.timeops.computing.materialize import Execution, from_driver
 from tidemark.timeops.events.adjustment import Adjusted, with_both_ends, with_end
 from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import Columns
-from tidemark.timeops.grid import close_time, open_to
-from tidemark.timeops.instants import NONE, Array, integers
-from tidemark.timeops.materialize import Execution, from_driver
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.window import result_columns, timeline_columns
+from tidemark.timeops.values.instants import NONE, Array, integers
 from tidemark.timeops.windows.membership import END, FLUSHED_WINDOWS, FRESH, START, group_names, with_groups
 
 AFTER_SEQ = "__tm_after_seq"  # an item, by its place in the log

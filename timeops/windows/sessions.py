@@ -30,9 +30,9 @@ from tidemark.timeops.events.adjustment import ADMITTED, with_both_ends
 from tidemark.timeops.events.event_time import gap_us
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import Columns
-from tidemark.timeops.instants import NEVER, NONE, Array, integers
 from tidemark.timeops.narrow import as_flat, beside, fetched, numbers, to_join
 from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.values.instants import NEVER, NONE, Array, integers
 from tidemark.timeops.watermark import fold
 from tidemark.timeops.windows.aggregates import results_of
 from tidemark.timeops.windows.membership import (

@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.timeops import columns as c
+from tidemark.timeops.calendar.grid import open_to
 from tidemark.timeops.events.adjustment import with_both_ends
 from tidemark.timeops.expressions.try_expression import Columns
-from tidemark.timeops.grid import open_to
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import results_of
 from tidemark.timeops.windows.membership import (

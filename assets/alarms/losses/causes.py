@@ -11,7 +11,7 @@ from tidemark.resources import tables
 from tidemark.resources.delta.versions import Filters
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.tokens import mentions
-from tidemark.timeops.losses import (
+from tidemark.timeops.figures.losses import (
     ARRIVAL,
     EVENT,
     Pull,
@@ -22,7 +22,7 @@ from tidemark.timeops.losses import (
     pulls_of,
     shortfalls_of,
 )
-from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.rules.time_rules import TimeRules
 from tidemark.timeops.spec import Spec
 
 _AROUND = 20_000

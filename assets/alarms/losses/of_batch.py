@@ -15,7 +15,7 @@ from tidemark.assets.batch import BatchWriter
 from tidemark.resources.batches.position import plan_end, records_in
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.losses import OF_TIME, Loss, refused_by
+from tidemark.timeops.figures.losses import OF_TIME, Loss, refused_by
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,10 +18,20 @@ from tidemark.assets.log.retention import before_seq_of
 from tidemark.resources import tables
 from tidemark.resources.delta.versions import Filters, Version, arrow_condition
 from tidemark.timeops import columns as c
-from tidemark.timeops.durations import format_duration, micros
-from tidemark.timeops.losses import ARRIVAL, EVENT, LETTERS, LOSSES, OF_TIME, Integers, Loss, Refused, refused_by
+from tidemark.timeops.figures.losses import (
+    ARRIVAL,
+    EVENT,
+    LETTERS,
+    LOSSES,
+    OF_TIME,
+    Integers,
+    Loss,
+    Refused,
+    refused_by,
+)
 from tidemark.timeops.spec.automation import RateLevels
-from tidemark.timeops.utc import Instant, us_of
+from tidemark.timeops.values.durations import format_duration, micros
+from tidemark.timeops.values.utc import Instant, us_of
 
 _MOST_RECORDS = 5_000_000
 """Only so many of the newest records are looked at."""

@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 from tidemark.assets.alarms.losses.causes import Cause, tolerance_us
 from tidemark.assets.alarms.losses.rates import Losses
 from tidemark.timeops import columns as c
-from tidemark.timeops.durations import format_duration, micros, roughly, rounded_up
-from tidemark.timeops.losses import LIKELY, Loss, Pull, Shortfall, Trait
-from tidemark.timeops.reasons import Reason
+from tidemark.timeops.figures.losses import LIKELY, Loss, Pull, Shortfall, Trait
+from tidemark.timeops.rules.reasons import Reason
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.spec.automation import RateLevels
-from tidemark.timeops.utc import Instant
+from tidemark.timeops.values.durations import format_duration, micros, roughly, rounded_up
+from tidemark.timeops.values.utc import Instant
 
 _WHOSE = {c.SOURCE: "source", c.TIMELINE: "over"}
 _MOST_NAMED = 5

@@ -24,10 +24,10 @@ from tidemark.resources import tables
 from tidemark.resources.delta.queries import newest_rows
 from tidemark.resources.quality.checks import Checked, Expectation, Measured
 from tidemark.resources.workspace import SpecFile, Workspace
-from tidemark.timeops.durations import format_duration, roughly
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.automation import AgeLevels
-from tidemark.timeops.utc import Instant, instant_of
+from tidemark.timeops.values.durations import format_duration, roughly
+from tidemark.timeops.values.utc import Instant, instant_of
 
 COMPLETE = Expectation(
     name="complete",

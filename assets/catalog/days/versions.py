@@ -28,7 +28,7 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.spec import Spec, WindowSpec
 from tidemark.timeops.spec.versions import CodeVersions, code_versions
-from tidemark.timeops.utc import begin_of, us_of
+from tidemark.timeops.values.utc import begin_of, us_of
 
 DATA_VERSION, CODE_VERSION = "dagster/data_version", "dagster/code_version"
 _BY_US = {"dagster/data_version_is_user_provided": "true"}

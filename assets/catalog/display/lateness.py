@@ -21,11 +21,11 @@ from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import Filters
 from tidemark.timeops import columns as c
-from tidemark.timeops.counts import Outcomes
-from tidemark.timeops.instants import NONE, integers
-from tidemark.timeops.reasons import Stage
-from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.figures.counts import Outcomes
+from tidemark.timeops.rules.reasons import Stage
+from tidemark.timeops.rules.time_rules import TimeRules
 from tidemark.timeops.spec import Spec
+from tidemark.timeops.values.instants import NONE, integers
 
 BINS = 200
 """Into so many pieces a segment is cut."""

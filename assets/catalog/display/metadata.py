@@ -25,11 +25,11 @@ from tidemark.resources.batches.position import Position, plan_end
 from tidemark.resources.delta.columns import sql_types_of
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.counts import Outcomes
-from tidemark.timeops.durations import format_duration, roughly
-from tidemark.timeops.printable import printable
+from tidemark.timeops.errors.printable import printable
+from tidemark.timeops.figures.counts import Outcomes
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.spec.between_parts import has_event_time
+from tidemark.timeops.values.durations import format_duration, roughly
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

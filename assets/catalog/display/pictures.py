@@ -28,7 +28,7 @@ from tidemark.assets.catalog.display.lateness import (
     bucket_start,
 )
 from tidemark.timeops.columns import MAX_US, MIN_US
-from tidemark.timeops.utc import instant_of
+from tidemark.timeops.values.utc import instant_of
 
 _COLOURS_OF_PNG = 48  # a picture is kept for every batch, so it has to be small
 _DAY_US = 86_400 * 1e6  # matplotlib counts days since the epoch

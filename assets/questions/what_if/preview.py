@@ -25,13 +25,13 @@ from tidemark.assets.schemas import payload_of, table_schemas
 from tidemark.resources import tables
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
+from tidemark.timeops.computing.materialize import computed
 from tidemark.timeops.engine import Outcome
 from tidemark.timeops.events.adjustment import with_end
 from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.joins.rows import row_keys, shown
-from tidemark.timeops.materialize import computed
 from tidemark.timeops.spec import JoinSpec, WindowSpec
 from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ
 from tidemark.timeops.spec.scope import Scope

@@ -36,8 +36,8 @@ from tidemark.resources.sources.records import FILE
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.instants import no_numbers
 from tidemark.timeops.spec.scope import Scope
+from tidemark.timeops.values.instants import no_numbers
 
 MOST = 1_000_000
 """Records that one decision may name."""

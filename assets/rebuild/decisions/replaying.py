@@ -38,16 +38,16 @@ from tidemark.resources.delta.queries import rows_where
 from tidemark.resources.delta.versions import Filters, sql_condition
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
+from tidemark.timeops.computing.materialize import computed
 from tidemark.timeops.dead_letters import FLUSH_HAD_CLOSED
 from tidemark.timeops.errors import SpecError
+from tidemark.timeops.errors.problems import did_you_mean
 from tidemark.timeops.expressions.tokens import quoted
-from tidemark.timeops.materialize import computed
 from tidemark.timeops.narrow import to_join
-from tidemark.timeops.problems import did_you_mean
-from tidemark.timeops.reasons import UNTIMED, Reason, Stage
+from tidemark.timeops.rules.reasons import UNTIMED, Reason, Stage
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.scope import Scope
-from tidemark.timeops.utc import instant_of
+from tidemark.timeops.values.utc import instant_of
 
 MOST = 1_000_000
 """Records that one decision may name."""

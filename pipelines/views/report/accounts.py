@@ -32,8 +32,8 @@ from tidemark.resources.delta.queries import newest_rows, pieces
 from tidemark.resources.sources.kafka_offsets import Positions
 from tidemark.resources.tables import DEAD_LETTERS
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.printable import plural
-from tidemark.timeops.reasons import Reason
+from tidemark.timeops.errors.printable import plural
+from tidemark.timeops.rules.reasons import Reason
 from tidemark.timeops.spec import Spec
 
 

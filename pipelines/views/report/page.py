@@ -50,16 +50,16 @@ from tidemark.resources.batches.position import Position, plan_end
 from tidemark.resources.delta.queries import newest_rows, python_rows
 from tidemark.resources.tables import window_table
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.durations import format_duration, micros
 from tidemark.timeops.errors import TidemarkError
-from tidemark.timeops.losses import OF_TIME
-from tidemark.timeops.printable import plural
+from tidemark.timeops.errors.printable import plural
+from tidemark.timeops.figures.losses import OF_TIME
 from tidemark.timeops.spec import EarlyPolicy, LatePolicy, Source, Spec, TimeSpec, WindowSpec
 from tidemark.timeops.spec.between_parts import has_event_time
 from tidemark.timeops.spec.event_time import Periodic
 from tidemark.timeops.spec.top import PLACE
 from tidemark.timeops.spec.window import Early
 from tidemark.timeops.spec.window_shape import Months, said_length
+from tidemark.timeops.values.durations import format_duration, micros
 
 _OUT_OF_ORDER = {
     "drop": "An event behind the watermark is refused, with a dead letter.",

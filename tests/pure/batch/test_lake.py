@@ -28,7 +28,7 @@ from tidemark.resources.delta.versions import RETENTION, Opened
 from tidemark.resources.machine import ReadOnlyError
 from tidemark.resources.tables import open_in_column
 from tidemark.timeops.errors import LakeError
-from tidemark.timeops.utc import Instant
+from tidemark.timeops.values.utc import Instant
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tidemark.resources.delta.ordering import Places, Rows
 from tidemark.resources.sources.known_files import FileRange
 from tidemark.resources.sources.parquet_files import PlainFile
 from tidemark.timeops import columns as c
-from tidemark.timeops.instants import NONE
+from tidemark.timeops.values.instants import NONE
 
 CASES = 20
 Row = dict[str, Any]

@@ -15,7 +15,7 @@ from tidemark.pipelines.case_tests.runs import MOST_CUTS, logs_of
 from tidemark.pipelines.case_tests.suite import MOST_ROWS, Verdict, show_verdicts
 from tidemark.timeops.cases import Case, CasesFile, Expected, equal, parse_cases, read_row, read_value, text_of
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.problems import Misread, ProblemsError
+from tidemark.timeops.errors.problems import Misread, ProblemsError
 from tidemark.timeops.spec import Spec
 
 SOURCE = {"name": "tills", "kind": "files", "path": "*.csv", "format": "csv", "schema": "at STRING, amount INT"}

@@ -32,7 +32,7 @@ from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import Owner, this_process
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import InputError, LakeError
-from tidemark.timeops.printable import json_line, printable
+from tidemark.timeops.errors.printable import json_line, printable
 
 AGE = re.compile(r"\d+ days( \d+ hours?)?(?= behind)")
 """How far the clock is ahead, which grows."""

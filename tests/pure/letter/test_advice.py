@@ -16,9 +16,9 @@ from tests.pure.report.shop import SPEC, Shop
 from tidemark.assets.questions.advice import advice_of, advice_on
 from tidemark.assets.questions.advice_answer import Advice
 from tidemark.timeops.errors import SpecError, TidemarkError
-from tidemark.timeops.log_times import LogTimes, Stretch
-from tidemark.timeops.reasons import CODES, Reason
-from tidemark.timeops.utc import us_of
+from tidemark.timeops.figures.log_times import LogTimes, Stretch
+from tidemark.timeops.rules.reasons import CODES, Reason
+from tidemark.timeops.values.utc import us_of
 
 MINUTE_S, HOUR_S = 60, 3_600
 ADJUST = TIMED.replace("out_of_orderness: 10 s}", "out_of_orderness: 10 s, out_of_order: adjust}")

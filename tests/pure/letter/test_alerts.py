@@ -22,7 +22,7 @@ from tidemark.assets.checks import expectations
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.quality.checks import Checked, Expectation
-from tidemark.timeops.counts import FURTHEST_SEQ, FURTHEST_T_US, FURTHEST_US
+from tidemark.timeops.figures.counts import FURTHEST_SEQ, FURTHEST_T_US, FURTHEST_US
 from tidemark.timeops.spec import parse_spec
 
 DAY = timedelta(days=1)

@@ -25,7 +25,7 @@ from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.quality.checks import Checked
 from tidemark.resources.settings import from_environment
-from tidemark.timeops.durations import format_duration, rounded_up
+from tidemark.timeops.values.durations import format_duration, rounded_up
 
 TOLERANCE_S = 10  # as SPEC has it
 TIMED = SPEC.replace("format: csv,", "format: csv, arrival_time: at,").replace(

@@ -14,7 +14,7 @@ from tidemark.assets.batch import BatchWriter
 from tidemark.pipelines.views.report.page import page_of
 from tidemark.resources import tables
 from tidemark.resources.quality.checks import Checked
-from tidemark.timeops.silences import SEEN, habits_of, silent_of
+from tidemark.timeops.figures.silences import SEEN, habits_of, silent_of
 from tidemark.timeops.spec import parse_spec
 
 OVER = SPEC.replace("amount INT", "amount INT, till STRING").replace("10 s}", "10 s, over: [till]}")

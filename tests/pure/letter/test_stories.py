@@ -10,10 +10,10 @@ from tidemark.assets.questions.record_answer import RecordAnswer, Setter
 from tidemark.assets.questions.record_joins import RecordJoin
 from tidemark.assets.questions.record_windows import RecordWindow
 from tidemark.assets.questions.window_answer import EventOfWindow, GroupOfWindow, WindowAnswer
-from tidemark.timeops.log_times import Item, Met, SplitReach
-from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.figures.log_times import Item, Met, SplitReach
+from tidemark.timeops.rules.time_rules import TimeRules
 from tidemark.timeops.spec import parse_spec
-from tidemark.timeops.utc import us_of
+from tidemark.timeops.values.utc import us_of
 
 SPEC = """
 name: rooms

@@ -24,8 +24,8 @@ from tidemark.resources.places.credentials import (
 from tidemark.resources.places.place import RemotePath, _matches, place_of, relative, roots_of, spark_url
 from tidemark.resources.sources.local_files import fixed_folder, name_of, path_of_url, spark_path
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.locations import has_secret
 from tidemark.timeops.spec import parse_spec
+from tidemark.timeops.values.locations import has_secret
 
 ROOT = "s3://tables"
 ACCOUNT = "lake.dfs.core.windows.net"

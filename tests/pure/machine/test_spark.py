@@ -43,8 +43,8 @@ from tidemark.resources.spark.session import (
     with_one_compiler,
     without_tables,
 )
+from tidemark.timeops.computing.session import JAVA_MEANING, is_utc
 from tidemark.timeops.errors import MachineError, SpecError, TidemarkError
-from tidemark.timeops.session import JAVA_MEANING, is_utc
 
 NO_UI = {"spark.authenticate": "true", "spark.ui.enabled": "false"}
 

@@ -18,7 +18,7 @@ from tidemark.pipelines.cli import main
 from tidemark.resources import tables
 from tidemark.timeops import columns
 from tidemark.timeops.expressions.tokens import WORKING
-from tidemark.timeops.reasons import Reason, Stage
+from tidemark.timeops.rules.reasons import Reason, Stage
 from tidemark.timeops.spec import parse_spec
 from tools import spec_reference
 

@@ -15,7 +15,7 @@ from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Kind
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.rules import SourceTime
+from tidemark.timeops.rules.time_rules import SourceTime
 from tidemark.timeops.watermark.alignment import Progress, source_watermark, split_watermark, those_ahead
 
 S = 1_000_000

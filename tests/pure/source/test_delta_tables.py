@@ -21,7 +21,7 @@ from tidemark.resources.sources.reader import HeldBack, still_held
 from tidemark.resources.sources.table_versions import reading_place
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import DeltaSource
-from tidemark.timeops.utc import instant_of
+from tidemark.timeops.values.utc import instant_of
 
 
 def source(**settings: object) -> DeltaSource:

@@ -16,8 +16,8 @@ from tidemark.resources.sources.footers import ParquetLooks, parquet_looks
 from tidemark.resources.sources.known_files import FileRange
 from tidemark.resources.sources.parquet_files import plain_file
 from tidemark.timeops.errors import InputError
-from tidemark.timeops.instants import NONE
 from tidemark.timeops.spec import FilesSource
+from tidemark.timeops.values.instants import NONE
 
 ROWS = pa.table({"a": pa.array([1, 2], pa.int32()), "b": ["x", "y"]})
 WHOLE = parquet_of(ROWS)

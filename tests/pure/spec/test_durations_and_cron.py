@@ -9,10 +9,10 @@ from dagster import ScheduleDefinition
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemark.timeops.durations import DURATION_PATTERN, format_duration, micros, parse_duration
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.problems import ProblemsError
+from tidemark.timeops.errors.problems import ProblemsError
 from tidemark.timeops.spec.automation import check_cron
+from tidemark.timeops.values.durations import DURATION_PATTERN, format_duration, micros, parse_duration
 
 READ = {
     timedelta(0): ["0 s"],

@@ -32,7 +32,6 @@ from tests.pure.spec.specs import (
 )
 from tidemark.pipelines.cli import main
 from tidemark.resources.sources.kafka_connection import Connection
-from tidemark.timeops.durations import parse_duration
 from tidemark.timeops.errors import InputError, SpecError
 from tidemark.timeops.expressions.tokens import top_level_names
 from tidemark.timeops.spec import (
@@ -53,6 +52,7 @@ from tidemark.timeops.spec import (
 from tidemark.timeops.spec.fields import names_in_files
 from tidemark.timeops.spec.text import read_yaml
 from tidemark.timeops.spec.window_shape import Months
+from tidemark.timeops.values.durations import parse_duration
 
 
 def test_the_example_is_read_as_frozen_models() -> None:

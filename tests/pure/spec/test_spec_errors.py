@@ -32,7 +32,7 @@ from tests.pure.spec.specs import (
     with_source,
 )
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.problems import did_you_mean
+from tidemark.timeops.errors.problems import did_you_mean
 from tidemark.timeops.spec import parse_spec, readable_rest
 
 

@@ -33,7 +33,7 @@ from tests.pure.time.test_fold import (
     stretched,
 )
 from tests.seeds import Dice
-from tidemark.timeops.rules import SourceTime, TimeRules
+from tidemark.timeops.rules.time_rules import SourceTime, TimeRules
 from tidemark.timeops.spec import TimeSpec
 from tidemark.timeops.watermark.timelines import STATE, LogPlace, judge_log, under_other_rules
 

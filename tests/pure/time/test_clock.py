@@ -5,7 +5,7 @@ import random
 import numpy as np
 
 from tests.seeds import Dice
-from tidemark.timeops.instants import MIN_US, NONE
+from tidemark.timeops.values.instants import MIN_US, NONE
 from tidemark.timeops.watermark.clock import (
     arrival_clock_watermark,
     arrival_clock_watermarks,

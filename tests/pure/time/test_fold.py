@@ -42,9 +42,9 @@ from tidemark.resources.recount import loop as recount_loop
 from tidemark.resources.recount.ends import EndsOfWindow
 from tidemark.resources.recount.rules import rules_after
 from tidemark.resources.recount.timelines import walk
-from tidemark.timeops.instants import NONE
-from tidemark.timeops.rules import SourceTime, TimeRules
+from tidemark.timeops.rules.time_rules import SourceTime, TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec
+from tidemark.timeops.values.instants import NONE
 from tidemark.timeops.watermark import fold
 from tidemark.timeops.watermark.roles import ACTIVE, AHEAD, JUDGED, OUTSIDE
 from tidemark.timeops.watermark.timelines import CLOCK_US, ROLE, STATE, T_US, JudgedLog, LogPlace, judge_log

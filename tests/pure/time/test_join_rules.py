@@ -7,11 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tidemark.timeops.instants import NONE
 from tidemark.timeops.joins import as_of, order
 from tidemark.timeops.joins.events import NOBODY, OF_EARLIER, OF_SEGMENT, Events, fates, still_needed
 from tidemark.timeops.joins.order import last_of_equal, passed
 from tidemark.timeops.spec import JoinSpec
+from tidemark.timeops.values.instants import NONE
 from tidemark.timeops.watermark.watermarks import Watermarks
 
 SIDES = {"left": {"source": "s"}, "right": {"source": "r"}, "on": ["k"], "name": "j"}

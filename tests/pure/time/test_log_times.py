@@ -25,12 +25,12 @@ from tests.properties.logs import (
 )
 from tests.pure.time.test_fold import MODES, WINDOWS, Setting, setting, stretched
 from tests.seeds import Dice
-from tidemark.timeops.admission import Refusal, admitted_by, admitting_unit, last_close
-from tidemark.timeops.grid import spans_at
-from tidemark.timeops.instants import NONE, Array
-from tidemark.timeops.log_times import JudgedTimes, LogTimes, Stretch
-from tidemark.timeops.reasons import CODES, REASONS, Reason
+from tidemark.timeops.calendar.grid import spans_at
+from tidemark.timeops.figures.admission import Refusal, admitted_by, admitting_unit, last_close
+from tidemark.timeops.figures.log_times import JudgedTimes, LogTimes, Stretch
+from tidemark.timeops.rules.reasons import CODES, REASONS, Reason
 from tidemark.timeops.spec import TimeSpec, WindowSpec
+from tidemark.timeops.values.instants import NONE, Array
 
 CASES, SETTINGS = 6, 3
 CLOCKS = ("clock", "silence", "idle_splits")

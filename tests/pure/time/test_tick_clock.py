@@ -20,7 +20,7 @@ from tidemark.resources.delta.lake import Lake
 from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import BusyError
 from tidemark.timeops.spec import parse_spec
-from tidemark.timeops.utc import instant_of, us_of
+from tidemark.timeops.values.utc import instant_of, us_of
 from tidemark.timeops.watermark.alignment import LastArrival, estimated_clock
 
 SEEN = datetime(2026, 1, 1, 12, tzinfo=UTC)

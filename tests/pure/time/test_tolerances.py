@@ -26,10 +26,10 @@ from tests.properties.logs import (
 )
 from tests.pure.time.test_fold import MODES, Setting, narrow, place_after, setting, stretched
 from tests.seeds import Dice
-from tidemark.timeops.advice import Gathered, LogNeeds, tolerances
-from tidemark.timeops.instants import MIN_US
-from tidemark.timeops.rules import SourceTime, TimeRules
+from tidemark.timeops.figures.advice import Gathered, LogNeeds, tolerances
+from tidemark.timeops.rules.time_rules import SourceTime, TimeRules
 from tidemark.timeops.spec import TimeSpec
+from tidemark.timeops.values.instants import MIN_US
 from tidemark.timeops.watermark.roles import JUDGED
 from tidemark.timeops.watermark.timelines import CLOCK_US, ROLE, STATE, T_US, LogPlace, judge_log
 from tidemark.timeops.watermark.tolerances import Tolerances

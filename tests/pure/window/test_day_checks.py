@@ -13,7 +13,7 @@ from tidemark.assets.state.completeness import Reached
 from tidemark.assets.windows import DayCounts, days_of, doubled_by_day
 from tidemark.resources.workspace import SpecFile
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.utc import us_of
+from tidemark.timeops.values.utc import us_of
 
 DAY, ROWS = "2026-03-28", DayCounts(24, 24)
 LEVELS = {"freshness": {"warn": "15 minutes", "error": "1 hour"}}

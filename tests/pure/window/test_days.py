@@ -9,7 +9,7 @@ import pytest
 from tidemark.assets.rebuild.days import between_days, days_of_zone
 from tidemark.assets.windows import counts_by_day
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.utc import begin_of, us_of
+from tidemark.timeops.values.utc import begin_of, us_of
 
 MICROSECOND = timedelta(microseconds=1)
 ZONES = {

@@ -14,11 +14,11 @@ from tests.properties.logs import shape_of
 from tests.seeds import Dice
 from tidemark.assets.recount.records import ends_of
 from tidemark.resources.recount import ends as recounted_ends
-from tidemark.timeops.grid import closed_from, ends_from, last_ends, may_close_between, needed_from, spans_at
+from tidemark.timeops.calendar.grid import closed_from, ends_from, last_ends, may_close_between, needed_from, spans_at
+from tidemark.timeops.calendar.wall_clock import WallClock, begins_between, spans_around
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.window_shape import LocalGrid
-from tidemark.timeops.utc import instant_of, us_of
-from tidemark.timeops.wall_clock import WallClock, begins_between, spans_around
+from tidemark.timeops.values.utc import instant_of, us_of
 
 MINUTE = 60_000_000
 HOUR = 60 * MINUTE

@@ -33,8 +33,8 @@ from tests.properties.logs import (
 from tests.pure.time.test_fold import MODES, Setting, narrow, place_after, setting
 from tests.pure.window.test_sessions import met
 from tests.seeds import Dice
-from tidemark.timeops.instants import NONE
 from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.values.instants import NONE
 from tidemark.timeops.watermark.timelines import STATE, LogPlace, judge_log
 from tidemark.timeops.watermark.watermarks import Watermarks
 from tidemark.timeops.windows.revisions import FINAL, MOMENT, ON_TIME, TAKEN_BACK, Marks, Open, moments

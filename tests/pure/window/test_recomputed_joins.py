@@ -19,8 +19,8 @@ from tests.seeds import Dice
 from tidemark.assets.recount.joins import NOBODY, ROW, Events, Stretch, final_rows
 from tidemark.timeops import columns as c
 from tidemark.timeops.events.adjustment import KEPT
-from tidemark.timeops.instants import NONE
 from tidemark.timeops.spec import JoinSpec
+from tidemark.timeops.values.instants import NONE
 
 CASES = 350
 Rows = set[tuple[int, int]]

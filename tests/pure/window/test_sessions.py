@@ -27,8 +27,8 @@ from tests.properties.logs import (
 )
 from tests.pure.time.test_fold import MODES, Setting, setting
 from tests.seeds import Dice
-from tidemark.timeops.instants import NONE
 from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.values.instants import NONE
 from tidemark.timeops.watermark import fold
 from tidemark.timeops.windows.sessions import CLOSED, FLUSHED, LATE, Came, rules_of_sessions, sessions
 

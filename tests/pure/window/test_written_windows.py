@@ -10,7 +10,7 @@ from tidemark.assets.recount import window_checks
 from tidemark.assets.recount.window_checks import Look, look_at, stand_once
 from tidemark.resources.delta.lake import Lake
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.utc import us_of
+from tidemark.timeops.values.utc import us_of
 
 _INSTANT = pa.timestamp("us", "UTC")
 _START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -25,8 +25,8 @@ from tests.runs.running import FLUSH, Made, asked, command, go, written
 from tidemark.pipelines.running.runner import RunOptions
 from tidemark.resources.batches.plans import Counts
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.durations import parse_duration
 from tidemark.timeops.spec import JoinSpec
+from tidemark.timeops.values.durations import parse_duration
 
 SPEC = (
     f"name: joining\n{ASKS_AND_BIDS}"

@@ -16,7 +16,7 @@ from tidemark.assets.questions.record import RecordQuestions
 from tidemark.assets.questions.times import PipelineLog
 from tidemark.pipelines.running.runner import RunOptions
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.log_times import LogTimes
+from tidemark.timeops.figures.log_times import LogTimes
 
 KEEP = """\
 time:

@@ -29,9 +29,9 @@ from tidemark.resources.batches.plans import Plan
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import engine
 from tidemark.timeops.dead_letters import time_letters
-from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.rules.time_rules import TimeRules
 from tidemark.timeops.spec.automation import Alerts
-from tidemark.timeops.utc import instant_of
+from tidemark.timeops.values.utc import instant_of
 
 RUN = "a run of this test"
 

@@ -13,7 +13,7 @@ from tidemark.pipelines.definitions import build_definitions
 from tidemark.resources import openlineage
 from tidemark.timeops import engine
 from tidemark.timeops.dead_letters import time_letters
-from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.rules.time_rules import TimeRules
 
 
 @pytest.mark.long  # tests/pure/letter/test_alert_messages.py and tests/pure/batch/test_openlineage.py have the parts

@@ -14,7 +14,7 @@ from tidemark.assets.log.exclusions import records_between
 from tidemark.assets.rebuild.days import range_of_windows, rebuild_days
 from tidemark.pipelines.running.runner import RunOptions
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.utc import us_of
+from tidemark.timeops.values.utc import us_of
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 DAYS = 5

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.resources.spark.amount import FEW
 from tidemark.resources.spark.session import with_settings
-from tidemark.timeops.materialize import from_driver
+from tidemark.timeops.computing.materialize import from_driver
 
 
 def test_few_rows_are_read_in_one_piece_and_the_session_stays_as_it_was(spark: SparkSession, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from tests import ROOT
 from tidemark.resources.spark import session as of_machine
+from tidemark.timeops.computing.session import check_locale, check_session
 from tidemark.timeops.errors import TidemarkError
-from tidemark.timeops.session import check_locale, check_session
 
 TURKISH = "-Duser.language=tr -Duser.country=TR"
 ENVIRONMENT = {
@@ -135,7 +135,7 @@ def test_a_session_in_a_locale_with_the_same_texts_is_taken(in_locale: SparkSess
 
 
 def test_executors_are_asked_for_their_texts_as_well(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemark.timeops.session.computes_here", lambda _session: False)
+    monkeypatch.setattr("tidemark.timeops.computing.session.computes_here", lambda _session: False)
     check_locale(spark)
 
 

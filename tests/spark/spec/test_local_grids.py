@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.properties import fold
-from tidemark.timeops.grid import (
+from tidemark.timeops.calendar.grid import (
     close_time,
     count_between,
     ends_between,
@@ -18,8 +18,8 @@ from tidemark.timeops.grid import (
     spans_at,
     start_of,
 )
+from tidemark.timeops.calendar.wall_clock import WallClock
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.wall_clock import WallClock
 
 ZONES = (
     "America/New_York",

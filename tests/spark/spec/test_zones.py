@@ -14,8 +14,8 @@ import tidemark as tm
 from tidemark.pipelines.cli import main
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.queries import python_rows
+from tidemark.timeops.calendar.zones import first_difference, java_release
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.zones import first_difference, java_release
 
 
 @pytest.fixture

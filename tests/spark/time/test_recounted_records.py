@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from tests.pure.time.test_recounted_splits import RULES, SOURCE
 from tests.seeds import Dice
 from tidemark.resources.recount import recount as recounts
-from tidemark.timeops.materialize import computed
-from tidemark.timeops.utc import us_of
+from tidemark.timeops.computing.materialize import computed
+from tidemark.timeops.values.utc import us_of
 
 CASES = 1  # a log in each run of the test
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -7,9 +7,9 @@ from pyspark.sql import SparkSession
 from tidemark.timeops.engine import State, advance
 from tidemark.timeops.events.adjustment import Segment
 from tidemark.timeops.library import arrival_log
-from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.rules.time_rules import TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec
-from tidemark.timeops.utc import us_of
+from tidemark.timeops.values.utc import us_of
 from tidemark.timeops.watermark.timelines import LogPlace
 
 

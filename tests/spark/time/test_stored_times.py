@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tidemark.timeops.computing.materialize import from_driver
 from tidemark.timeops.events.adjustment import Adjusted, Segment, time_adjustment
 from tidemark.timeops.events.stored_times import stored_times
-from tidemark.timeops.materialize import from_driver
-from tidemark.timeops.rules import SourceTime, TimeRules
+from tidemark.timeops.rules.time_rules import SourceTime, TimeRules
 from tidemark.timeops.spec import TimeSpec
-from tidemark.timeops.utc import FIRST_US, LAST_US
+from tidemark.timeops.values.utc import FIRST_US, LAST_US
 from tidemark.timeops.watermark.timelines import STATE, LogPlace
 
 INSTANT = pa.timestamp("us", "UTC")

@@ -6,7 +6,7 @@ Here: what went wrong, in the words of the field. Not here: exit codes, tracebac
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from tidemark.timeops.printable import printable
+from tidemark.timeops.errors.printable import printable
 
 
 class TidemarkError(Exception):

@@ -1,7 +1,8 @@
 """The wall clock of a zone, and grids on it: where local windows begin, in numbers and as SQL.
 
 Here: what the clocks of a zone show, when they first come to a time, starts on the wall clock as instants. Not here:
-which windows hold an instant (grid.py), days of partitions (utc.py), whether Java knows the same rules (zones.py).
+which windows hold an instant (grid.py), days of partitions (../values/utc.py), whether Java knows the same rules
+(zones.py).
 
 An instant is placed by the latest time that the clocks have shown up to it. This never goes back, so instants are in
 the same order as their places. A window begins at the first instant at which the clocks have come to its start. What
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 from tidemark.timeops.columns import floor_to, shifted
 from tidemark.timeops.expressions.tokens import let, literal
 from tidemark.timeops.spec.window_shape import LocalGrid
-from tidemark.timeops.utc import FIRST_US, LAST_US, instant_of, us_of
+from tidemark.timeops.values.utc import FIRST_US, LAST_US, instant_of, us_of
 
 Numbers = NDArray[Any]
 LISTED_YEARS = range(1900, 2101)

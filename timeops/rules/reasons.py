@@ -1,6 +1,6 @@
 """Why a record is a dead letter: the reasons, what each means, and which function decides it.
 
-Here: the list from which code and SQL take them. Not here: the rows of `dead_letters` (dead_letters.py).
+Here: the list from which code and SQL take them. Not here: the rows of `dead_letters` (../dead_letters.py).
 """
 
 from collections.abc import Iterable
@@ -49,11 +49,11 @@ class Reason(StrEnum):
     NO_TIMESTAMP = ("no_timestamp", Stage.TIME, False, "the record has no event time")
     # rule 0: `with_duplicates` in timeops/events/duplicates.py
     DUPLICATE = ("duplicate", Stage.TIME, False, "an earlier record describes the same event")
-    # rules 1 and 2: `arrival_rules` in timeops/arrival.py, `judge_arrival` in timeops/events/adjustment.py
+    # rules 1 and 2: `arrival_rules` in timeops/rules/arrival.py, `judge_arrival` in timeops/events/adjustment.py
     EARLY = ("early", Stage.TIME, False, "its event time is too far ahead of its arrival")
     LATE_ARRIVAL = ("late_arrival", Stage.TIME, False, "it arrived too long after its event time")
-    # rule 3: `_apply_out_of_order` in timeops/watermark/fold.py finds it; `_with_rule_3` in events/adjustment.py
-    # refuses it where the policy is `drop`
+    # rule 3: `_apply_out_of_order` in timeops/watermark/fold.py finds it; `_with_rule_3` in
+    # timeops/events/adjustment.py refuses it where the policy is `drop`
     OUT_OF_ORDER = (
         *("out_of_order", Stage.TIME, True),
         "it came behind the watermark: results for its time were final",

@@ -12,12 +12,12 @@ from typing import Literal
 
 import numpy as np
 
-from tidemark.timeops.grid import spans_at
-from tidemark.timeops.instants import NONE, Array
-from tidemark.timeops.log_times import Alone, JudgedTimes, LogTimes, judged_alone, least_accepted
-from tidemark.timeops.reasons import Reason
-from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.calendar.grid import spans_at
+from tidemark.timeops.figures.log_times import Alone, JudgedTimes, LogTimes, judged_alone, least_accepted
+from tidemark.timeops.rules.reasons import Reason
+from tidemark.timeops.rules.time_rules import TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec
+from tidemark.timeops.values.instants import NONE, Array
 from tidemark.timeops.windows.sessions import CLOSED, came_alone, rules_of_sessions, sessions
 
 _LONGEST_US = 3_652_059 * 86_400_000_000  # no duration of a spec is longer

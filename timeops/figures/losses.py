@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tidemark.timeops.reasons import REASONS, Reason
+from tidemark.timeops.rules.reasons import REASONS, Reason
 
 SEQ, EVENT, ARRIVAL = "_arrival_seq", "event_us", "arrival_us"
 """Columns of the records and letters here: the number of a record, and instants in microseconds."""

@@ -1,7 +1,7 @@
 """Rules 1 and 2: how far the time of an event may be from its arrival (A2).
 
-Here: each rule once, as SQL for rows of Spark and for arrays. Not here: what becomes of an event (events/), of a
-question about it (log_times.py). Instants and lengths are BIGINT microseconds.
+Here: each rule once, as SQL for rows of Spark and for arrays. Not here: what becomes of an event (../events/), of a
+question about it (../figures/log_times.py). Instants and lengths are BIGINT microseconds.
 
 An event comes before its time or after it, and no tolerance is below zero: at most one of the rules applies to it.
 """
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidemark.timeops.columns import ARRIVAL, EVENT_TIME, MIN_US, floor_to, shifted
-from tidemark.timeops.reasons import Reason
+from tidemark.timeops.rules.reasons import Reason
 from tidemark.timeops.spec import TimeSpec
 
 Array = NDArray[Any]

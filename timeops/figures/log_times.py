@@ -2,7 +2,7 @@
 
 Here: judging the stretches of a log one after the other, the watermark that a record met, the item that brought a
 watermark to a value, the least tolerance with which a record is accepted. Not here: where the times are read
-(assets/questions), rules 1 and 2 (arrival.py), the loop (watermark/fold.py), the words of an answer.
+(assets/questions), rules 1 and 2 (../rules/arrival.py), the loop (../watermark/fold.py), the words of an answer.
 
 Instants and lengths are BIGINT microseconds; NONE means that there is no value.
 """
@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.timeops.arrival import arrival_rules
+from tidemark.timeops.calendar.grid import last_ends
 from tidemark.timeops.columns import ONE_TIMELINE, SEQ, SOURCE, SPLIT, TIMELINE
-from tidemark.timeops.grid import last_ends
-from tidemark.timeops.instants import MIN_US, NEVER, NONE, Array
-from tidemark.timeops.reasons import AT_INGESTION, CODES, REASONS, Reason
-from tidemark.timeops.rules import TimeRules, Waiter, Waits
+from tidemark.timeops.rules.arrival import arrival_rules
+from tidemark.timeops.rules.reasons import AT_INGESTION, CODES, REASONS, Reason
+from tidemark.timeops.rules.time_rules import TimeRules, Waiter, Waits
 from tidemark.timeops.spec import TimeSpec, WindowSpec
+from tidemark.timeops.values.instants import MIN_US, NEVER, NONE, Array
 from tidemark.timeops.watermark.roles import AHEAD, roles
 from tidemark.timeops.watermark.timelines import (
     ACROSS,

@@ -1,7 +1,7 @@
 """Advice on an out-of-orderness: what each would refuse of a log, which one loses how much, who comes how late.
 
 Here: numbers about all records of a log, made of what each needs to be in order. Not here: the pass over the log
-(watermark/tolerances.py), reading it, the words (assets/questions/advice.py).
+(../watermark/tolerances.py), reading it, the words (assets/questions/advice.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,8 +10,8 @@ from functools import cached_property
 
 import numpy as np
 
-from tidemark.timeops.durations import a_little_longer, round_lengths
-from tidemark.timeops.instants import NEVER, NONE, Array
+from tidemark.timeops.values.durations import a_little_longer, round_lengths
+from tidemark.timeops.values.instants import NEVER, NONE, Array
 from tidemark.timeops.watermark.fold import Items
 from tidemark.timeops.watermark.roles import JUDGED
 from tidemark.timeops.watermark.tolerances import Needed

@@ -2,7 +2,7 @@
 
 Here: tumbling and hopping windows (M, F), cumulative ones (F), snapshots (A2), local days, months and years; as SQL
 for rows, in BIGINT microseconds, and as numbers of Python for plans. Of sliding windows and sessions the close time,
-and the end of the last one that an event alone makes. Not here: what windows hold (windows/), wall clocks.
+and the end of the last one that an event alone makes. Not here: what windows hold (../windows/), wall clocks.
 
 A window is named by its end, which no other window of its definition shares. Where the end belongs to the window
 (`closed: right`, snapshots) an instant is in the window in which one microsecond earlier would be, were the end
@@ -19,11 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tidemark.timeops.columns import floor_to, shifted
-from tidemark.timeops.instants import NONE
-from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.spec.window_shape import LocalGrid
-from tidemark.timeops.wall_clock import (
+from tidemark.timeops.calendar.wall_clock import (
     WallClock,
     after_sql,
     begin_sql,
@@ -33,6 +29,10 @@ from tidemark.timeops.wall_clock import (
     shown_sql,
     spans_around,
 )
+from tidemark.timeops.columns import floor_to, shifted
+from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.spec.window_shape import LocalGrid
+from tidemark.timeops.values.instants import NONE
 
 Numbers = NDArray[Any]
 

@@ -1,7 +1,7 @@
 """Instants and lengths as the loops take them: BIGINT microseconds in arrays, with one number for null.
 
 Here: that number, the bounds of instants, columns of Arrow as such arrays and back, distinct numbers. Not here:
-instants in SQL (columns.py), in Python (utc.py).
+instants in SQL (../columns.py), in Python (utc.py).
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tidemark.timeops.utc import FIRST_US
+from tidemark.timeops.values.utc import FIRST_US
 
 Array = NDArray[Any]
 

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from tidemark.timeops.session import computes_here
+from tidemark.timeops.computing.session import computes_here
 
 Materialize = Callable[[DataFrame], DataFrame]
 """Returns a frame with the same rows, computed once, or leaves it as it is."""

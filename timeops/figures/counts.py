@@ -17,9 +17,9 @@ from tidemark.timeops.engine import Outcome
 from tidemark.timeops.events.adjustment import KEPT, MOVED, Adjusted
 from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, MOVED_BY, SOURCE_PLACE, WHY
 from tidemark.timeops.expressions.try_expression import Columns
-from tidemark.timeops.instants import NONE, Array
-from tidemark.timeops.reasons import OF_WINDOWS, REASONS, Reason
+from tidemark.timeops.rules.reasons import OF_WINDOWS, REASONS, Reason
 from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.values.instants import NONE, Array
 from tidemark.timeops.watermark.fold import Items
 from tidemark.timeops.watermark.roles import AHEAD, JUDGED
 from tidemark.timeops.windows.kinds import kind_of
