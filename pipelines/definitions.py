@@ -42,7 +42,7 @@ from tidemark.assets.catalog.asset_specs import Shown, Translate, asset_specs
 from tidemark.assets.catalog.runs import SPARK, LiveRun, OpenWorkspace, StageContext, process_of_run
 from tidemark.assets.live import BATCH, NOTHING_ASKED, live_assets
 from tidemark.assets.rebuild.day_assets import window_assets
-from tidemark.pipelines.code_location.launching import live_schedule, live_sensor
+from tidemark.pipelines.code_location.launching import live_schedule, live_sensor, night_schedule
 from tidemark.pipelines.code_location.questions import audit_job, question_job
 from tidemark.pipelines.code_location.rebuilding import rebuild_jobs
 from tidemark.pipelines.code_location.upkeep import upkeep_job
@@ -179,8 +179,9 @@ def definitions(
     """Make Dagster definitions of pipelines, to merge into a project's.
 
     Each pipeline brings its assets, whose keys and group are the pipeline's name, and their checks. It also brings
-    the jobs `<pipeline>_live`, `_maintain`, `_audit`, `_rebuild`, `_rejudge`, `_replay` and `_ask`, and the schedule
-    or sensor that its spec asks for. All share two resources: `tidemark_spark`, and `tidemark_batch`, which holds the
+    the jobs `<pipeline>_live`, `_maintain`, `_audit`, `_rebuild`, `_rejudge`, `_replay` and `_ask`, the schedule or
+    sensor that its spec asks for, and two schedules that are off: `<pipeline>_maintain_nightly` and
+    `<pipeline>_audit_weekly`. All share two resources: `tidemark_spark`, and `tidemark_batch`, which holds the
     input of a run. No Spark is started before a run needs it.
 
     Args:
@@ -279,18 +280,22 @@ def _definitions_of(
         description=f"One micro-batch of {spec.name}: new input, time adjustment, windows, checks, commit.",
         executor_def=in_process_executor,  # one Spark session for all steps of a run
     )
+    upkeep, audit = upkeep_job(file, settings), audit_job(file, settings, choice)
     given = spec.schedule
+    schedules = [live_schedule(looks, job.name)] if isinstance(given, str) else []
+    schedules.append(night_schedule(looks, upkeep.name, f"{upkeep.name}_nightly"))
+    schedules.append(night_schedule(looks, audit.name, f"{audit.name}_weekly", weekday="sun"))
     return Definitions(
         assets=[*live, *window_assets(file, assets, run.workspace)],
         asset_checks=live_checks(file, run),
         jobs=[
             job,
-            upkeep_job(file, settings),
-            audit_job(file, settings, choice),
+            upkeep,
+            audit,
             *rebuild_jobs(file, settings, choice),
             question_job(file, settings, choice),
         ],
-        schedules=[live_schedule(looks, job.name)] if isinstance(given, str) else [],
+        schedules=schedules,
         sensors=[live_sensor(looks, job.name, given)] if isinstance(given, OnNewInput) else [],
     )
 

@@ -1,4 +1,4 @@
-"""When a pipeline is run by itself: by the clock, or as new input comes; and the end of abandoned runs.
+"""When a pipeline is run by itself: by the clock, or as new input comes; its nights; and the end of abandoned runs.
 
 Here: the decision, and runs that Dagster takes for running after a power cut or a kill. Not here: what a run would
 find to do (assets/ingestion/pending_work.py), whether a process lives (resources/batches/plans.py).
@@ -6,6 +6,7 @@ find to do (assets/ingestion/pending_work.py), whether a process lives (resource
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from zlib import crc32
 
 from dagster import (
     DagsterEventType,
@@ -41,6 +42,8 @@ from tidemark.timeops.values.utc import instant_of
 WORK_TAG = ".dagster/tidemark_work"  # Dagster shows no tag with this prefix: it is a key, and says nothing to people
 INPUT_TAG = ".dagster/tidemark_input"
 """The tag of a launched run with all input that had come by then."""
+_NIGHT_MINUTES = range(60, 240)
+"""When in the night, UTC, upkeep and audits begin: minutes after midnight."""
 _FIRST_WAIT, _LONGEST_WAIT = timedelta(seconds=30), timedelta(hours=1)
 _AT_WORK = [
     DagsterRunStatus.NOT_STARTED,
@@ -97,6 +100,33 @@ def live_sensor(workspace: Workspace, job: str, automation: OnNewInput) -> Senso
         return _decided(work, workspace, job, context)
 
     return on_new_input
+
+
+def night_schedule(workspace: Workspace, job: str, name: str, weekday: str = "*") -> ScheduleDefinition:
+    """Build the schedule of a job that keeps a pipeline sound. It is off until a person switches it on.
+
+    Args:
+        workspace: The pipeline.
+        job: The job, which runs with its default settings.
+        name: The name of the schedule.
+        weekday: The day of the week as cron has it; by default every one.
+    """
+    # Pipelines of one code location must not all begin at the same minute.
+    hour, minute = divmod(_NIGHT_MINUTES[crc32(job.encode()) % len(_NIGHT_MINUTES)], 60)
+
+    @schedule(
+        name=name,
+        job_name=job,
+        cron_schedule=f"{minute} {hour} * * {weekday}",
+        execution_timezone="UTC",
+        description=f"Runs {job} in the night (UTC), once there are tables. Off until you switch it on.",
+    )
+    def at_night() -> RunRequest | SkipReason:
+        if not workspace.exists:
+            return SkipReason(f"{workspace.spec.name} has no tables yet")
+        return RunRequest()
+
+    return at_night
 
 
 def _decided(

@@ -55,6 +55,9 @@ from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import InputError
 
+NIGHTS = {"maintain_nightly": "*", "audit_weekly": "sun"}
+"""The schedules that every pipeline has, with the days of the week on which they are due."""
+
 
 def sensor_of(made: tuple[SpecFile, Settings]) -> "Sensor":
     return Sensor(build_definitions(made[1], [made[0]]), made[0].spec.name)
@@ -98,13 +101,40 @@ def test_only_a_spec_that_asks_for_it_has_a_schedule_or_a_sensor_which_are_then_
     by_cron, _ = scheduled(tmp_path, "by_cron", 'schedule: "*/5 * * * *"\n')
     by_input, _ = scheduled(tmp_path, "by_input")
     made = build_definitions(settings, [by_hand, by_cron, by_input])
-    [schedule], [sensor] = list(made.schedules or ()), list(made.sensors or ())
-    assert (schedule.name, sensor.name) == ("by_cron_schedule", "by_input_on_new_input")
+    in_the_night = {f"{file.spec.name}_{when}" for file in (by_hand, by_cron, by_input) for when in NIGHTS}
+    assert {schedule.name for schedule in made.schedules or ()} == {"by_cron_schedule"} | in_the_night
+    assert [sensor.name for sensor in made.sensors or ()] == ["by_input_on_new_input"]
     resolved = made.resolve_schedule_def("by_cron_schedule")
     assert (resolved.cron_schedule, resolved.execution_timezone) == ("*/5 * * * *", "UTC")
     assert resolved.default_status.value == "RUNNING"
     watching = made.resolve_sensor_def("by_input_on_new_input")
     assert (watching.minimum_interval_seconds, watching.default_status.value) == (9, "RUNNING")
+
+
+def test_schedules_of_upkeep_and_audits_are_off_at_first_and_begin_at_different_minutes(tmp_path: Path) -> None:
+    files = [pipeline(tmp_path, f"p{number}", "keep")[0] for number in range(5)]
+    made = build_definitions(pipeline(tmp_path, "p0", "keep")[1], files)
+    for when, weekday in NIGHTS.items():
+        schedules = [made.resolve_schedule_def(f"{file.spec.name}_{when}") for file in files]
+        assert {schedule.default_status.value for schedule in schedules} == {"STOPPED"}
+        fields = [str(schedule.cron_schedule).split() for schedule in schedules]
+        assert all(1 <= int(hour) < 4 and rest == ["*", "*", weekday] for _, hour, *rest in fields), fields
+        assert len({(minute, hour) for minute, hour, *_ in fields}) == len(files)
+
+
+def test_a_night_runs_its_job_once_there_are_tables(tmp_path: Path, spark: SparkSession) -> None:
+    file, settings = pipeline(tmp_path, "young", "keep")
+    made = build_definitions(settings, [file])
+    for when in NIGHTS:
+        schedule = made.resolve_schedule_def(f"young_{when}")
+        with DagsterInstance.ephemeral() as instance, build_schedule_context(instance) as context:
+            assert schedule.evaluate_tick(context).skip_message == "young has no tables yet"
+    create_tables(Workspace(file, settings.warehouse, lambda: spark))
+    for when in NIGHTS:
+        schedule = made.resolve_schedule_def(f"young_{when}")
+        with DagsterInstance.ephemeral() as instance, build_schedule_context(instance) as context:
+            [asked] = schedule.evaluate_tick(context).run_requests or ()
+            assert (schedule.job_name, asked.run_config) == (f"young_{when.rpartition('_')[0]}", {})
 
 
 def test_all_assets_and_checks_of_a_pipeline_share_a_pool_and_are_tried_again(tmp_path: Path) -> None:
