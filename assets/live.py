@@ -9,8 +9,10 @@ from running `batches`: the batch stays uncommitted, readers still see the last 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
@@ -24,6 +26,7 @@ from tidemark.assets.catalog.held_back import forget_last_look, held_back_check,
 from tidemark.assets.catalog.runs import (
     RETRIES,
     LiveRun,
+    databases_open,
     key,
     pool_of,
     run_tags,
@@ -70,6 +73,12 @@ class BatchSettings(dg.ConfigurableResource[None]):
     reopen: str | None = Field(
         default=None, description="Why a flushed pipeline takes new input; it continues as before."
     )
+
+    @contextmanager
+    def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Any]:
+        """Yield the settings during a run, whose events are written faster meanwhile."""
+        with databases_open(context.instance, context.run.run_id if context.run is not None else None):
+            yield self
 
 
 _MOST_NAMED = 3  # corrections in the reason of a rebuild; `log_control` has all

@@ -26,7 +26,7 @@ from dagster import (
 )
 
 from tidemark.assets.catalog.days.partitions import days_held, show_days, show_days_first, show_days_held
-from tidemark.assets.catalog.runs import ATTENDED_TAG, key
+from tidemark.assets.catalog.runs import ATTENDED_TAG, databases_open, key
 from tidemark.assets.ingestion.waiting_input import HELD_BACK
 from tidemark.assets.live import BATCH
 from tidemark.assets.planning import batch_of
@@ -118,20 +118,21 @@ def execute(
     config = {
         of: {name: {"config": values} for name, values in by_name.items()} for of, by_name in each.items() if by_name
     }
-    try:
-        return job.execute_in_process(
-            instance=instance,
-            run_id=run_id,
-            raise_on_error=False,
-            asset_selection=assets,
-            run_config=config | {"loggers": QUIET},
-            tags={ATTENDED_TAG: "true", **tags},
-        )
-    finally:
-        run = instance.get_run_by_id(run_id)
-        if run is not None and not run.is_finished:
-            instance.report_run_failed(run, "The run was stopped.")
-        show_on_timeline(instance, run_id)
+    with databases_open(instance, run_id):
+        try:
+            return job.execute_in_process(
+                instance=instance,
+                run_id=run_id,
+                raise_on_error=False,
+                asset_selection=assets,
+                run_config=config | {"loggers": QUIET},
+                tags={ATTENDED_TAG: "true", **tags},
+            )
+        finally:
+            run = instance.get_run_by_id(run_id)
+            if run is not None and not run.is_finished:
+                instance.report_run_failed(run, "The run was stopped.")
+            show_on_timeline(instance, run_id)
 
 
 def failure_of(result: Any, batch_id: int | None) -> TidemarkError:

@@ -18,6 +18,7 @@ from dagster import (
     AssetsDefinition,
     DagsterInstance,
     DagsterInvalidConfigError,
+    DagsterRun,
     Definitions,
     asset,
     asset_check,
@@ -27,6 +28,7 @@ from dagster import (
 import tidemark as tm
 from tests.pure.letter.test_losses import TIMED, ahead, shop, tills
 from tests.pure.report.shop import WINDOWS
+from tidemark.assets.catalog.runs import databases_open
 from tidemark.assets.live import BATCH
 from tidemark.pipelines.code_location.upkeep import BY_HAND, forget_runs
 from tidemark.pipelines.command_line import say, settings_of
@@ -89,6 +91,25 @@ def test_a_note_that_cannot_be_read_is_as_none(home: Path) -> None:
     (home / "tidemark_warehouses.json").write_text('{"shop": ')
     assert counted_warehouse(home, "shop", Path("/a"), Path("/b")) == "/a"
     assert counted_warehouse(home, "shop", Path("/c"), Path("/b")) == "/a"
+
+
+def test_dagsters_databases_stay_open_during_a_run_and_leave_no_log_behind(home: Path) -> None:
+    """Else SQLite copies the log of a file back, and deletes it, after each event."""
+
+    def logs() -> list[str]:
+        return sorted(path.name for path in (home / "history").rglob("*-wal"))
+
+    with dagster_instance(settings_of(), "shop", tell=say) as instance:
+        run = DagsterRun("shop_live")
+        with databases_open(instance, run.run_id):
+            instance.add_run(run)
+            instance.report_engine_event("it runs", run)
+            assert logs() == sorted([f"{run.run_id}.db-wal", "index.db-wal", "runs.db-wal"])
+            [entry] = [*instance.all_logs(run.run_id)]
+        assert logs() == []
+        assert [*instance.all_logs(run.run_id)] == [entry]
+    with DagsterInstance.ephemeral() as elsewhere, databases_open(elsewhere, run.run_id):
+        assert logs() == []
 
 
 def test_the_settings_of_a_run_are_those_of_one_resource_and_its_assets_take_none(home: Path) -> None:
