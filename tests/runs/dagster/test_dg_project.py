@@ -140,7 +140,8 @@ def test_dg_lists_scaffolds_checks_and_serves_pipelines_and_all_are_materialized
     (project.pipelines / "defs.yaml").write_text(DEFS)
     project.dg("check", "yaml")
     listed = {asset["asset_key"] for asset in json.loads(project.dg("list", "defs", "--json"))["assets"]}
-    assert listed == {f"lake/example/{table}" for table in TABLES}
+    landing = f"file{project.pipelines}/landing/example"
+    assert listed == {landing, *(f"lake/example/{table}" for table in TABLES)}
 
     command = ["bash", "-c", f"cd {project.root} && exec dg dev -p {project.port}"]
     with process(command, project.environment, project.log):
@@ -152,7 +153,7 @@ def test_dg_lists_scaffolds_checks_and_serves_pipelines_and_all_are_materialized
         (spec.parent / "more.yaml").write_text(by_hand.replace("name: example ", "name: more "))
         project.asked(f"mutation {{reloadRepositoryLocation({LOCATION}) {{__typename}}}}")
         groups = {f"lake/{name}/{table}": f"{name}_lake" for name in ("example", "more") for table in TABLES}
-        assert project.assets() == groups
+        assert project.assets() == {landing: "sources", **groups}
 
         later = project.pipelines / "later" / "second.jsonl"
         later.rename(project.pipelines / "landing" / "example" / "second.jsonl")
