@@ -135,7 +135,7 @@ def test_a_log_whole_or_cut_into_batches_gives_the_oracles_tables(spark: SparkSe
     windows = some_of((drawn, session_spec(dice, turn, time.out_of_order)), dice, turn)
     sources = source_times(dice, time) if mode in WITH_SPLITS else ()
     flush = dice.choice(turned([False, True], turn))
-    logs, parts = cut(generate(dice.seed(0), CASES), dice)
+    logs, parts = cut(generate(dice.seed(0), dice.some(CASES)), dice)
     ways: Sequence[Sequence[int | None]] = (parts, parts, (None,))
     out = run(
         spark, logs, time, windows, sources=sources, parts=dice.turn(ways, turn), keeps_records=keeps, flush=flush
