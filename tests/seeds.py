@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 # Of what the environment of a CI server would change, the seed above all.
 settings.register_profile("tidemark", derandomize=False, deadline=None, print_blob=True)
-settings.load_profile("tidemark")
+settings.register_profile("short", settings.get_profile("tidemark"), max_examples=25)
 
 
 class Dice:
@@ -66,7 +66,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose the seed; the workers of pytest-xdist are given the options of their parent, and so its seed."""
+    """Choose the seed, and how many examples Hypothesis tries.
+
+    The workers of pytest-xdist are given the options of their parent, and so its seed.
+    """
+    settings.load_profile("tidemark" if config.option.all or config.option.logs else "short")
     if config.option.seed is None:
         config.option.seed = int(os.environ.get(VARIABLE) or random.SystemRandom().getrandbits(32))
     if config.option.hypothesis_seed is None:

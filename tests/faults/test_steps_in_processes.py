@@ -130,6 +130,7 @@ def dead_runs(instance: dg.DagsterInstance) -> list[str]:
 
 
 @pytest.mark.long
+@pytest.mark.long
 def test_a_step_that_is_killed_leaves_the_run_and_its_batch_alone_and_is_tried_again(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:

@@ -120,6 +120,7 @@ def log_of(*came: tuple[int, int, int], cuts: tuple[int, ...] = ()) -> Log:
     return Log("c", tuple(events), cuts=cuts)
 
 
+@pytest.mark.long
 def test_a_timeline_that_begins_behind_does_not_move_the_lowest_watermark_back(spark: SparkSession) -> None:
     """Value 1 closes the window up to 10. Value 2 begins at 5: it is on time for itself, and too late across."""
     log = log_of((20, 25, 1), (21, 5, 2), (22, 16, 1), (23, 31, 2), cuts=(2,))

@@ -142,6 +142,7 @@ def test_of_two_events_the_gap_of_the_earlier_one_decides_whether_they_meet(spar
     assert letter[1:4] == ("window", "bad_expression", "s")
 
 
+@pytest.mark.long
 def test_a_result_that_takes_no_part_is_in_no_session_of_another_one_of_its_time(spark: SparkSession) -> None:
     """Of the results at 70, that of four events says a gap above `max_gap`; `where` of the other window drops it."""
     came = ((60, 4), (62, 4), (61, 3), (64, 4), (66, 4), (71, 2), (200, 2))

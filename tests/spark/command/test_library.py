@@ -41,7 +41,9 @@ def ids(frame: DataFrame) -> list[str]:
     return sorted(row["id"] for row in frame.select("id").collect())
 
 
-@pytest.mark.parametrize("policy", ["drop", pytest.param("adjust", marks=pytest.mark.long), "keep"])
+@pytest.mark.parametrize(
+    "policy", ["keep", *(pytest.param(policy, marks=pytest.mark.long) for policy in ("drop", "adjust"))]
+)
 def test_events_are_judged_as_by_the_oracle(spark: SparkSession, policy: str) -> None:
     time = tm.TimeSpec.model_validate(
         {"timestamp_by": "e", "over": ["case"], "out_of_orderness": "5 us"}
@@ -134,6 +136,7 @@ def test_columns_may_be_called_as_nearly_anything_even_with_two_underscores(even
     assert [(row["__t"], row["n"]) for row in tm.windows(flushed, window).collect()] == [(0, 2)]
 
 
+@pytest.mark.long
 def test_the_clock_and_periods_go_by_arrival(events: DataFrame) -> None:
     late = {"tolerance": "5 s", "policy": "adjust"}
     clock = {"timestamp_by": "at", "late": late, "idle": {"advance": "arrival_clock"}}
@@ -222,6 +225,7 @@ def test_revised_results_of_any_events_are_their_last_revisions(spark: SparkSess
     assert [(row["n"], row["_revision"]) for row in sessions.collect()] == [(2, 0)], "the last has not ended"
 
 
+@pytest.mark.long
 @pytest.mark.long
 def test_first_events_of_any_dataframe_have_its_columns(events: DataFrame) -> None:
     time = {"timestamp_by": "at", "out_of_order": "keep", "end_of_input": "flush"}

@@ -149,7 +149,7 @@ def check_copies(spark: SparkSession, folder: Path, contents: Sequence[bytes], z
     assert read_copies(spark, given, by_arrow, zone) == read_copies(spark, given, by_spark, zone)
 
 
-@pytest.mark.parametrize("zone", ["UTC", "Europe/Rome"])
+@pytest.mark.parametrize("zone", [pytest.param("UTC", marks=pytest.mark.long), "Europe/Rome"])
 def test_every_way_to_write_a_line_is_read_as_by_spark(spark: SparkSession, tmp_path: Path, zone: str) -> None:
     check_copies(spark, tmp_path, each_alone(), zone)
 
