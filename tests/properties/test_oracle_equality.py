@@ -170,7 +170,9 @@ def test_an_event_stays_named_when_the_clock_comes_to_the_same_watermark_after_i
         assert_equal_to_oracle([log], out, time)
 
 
-@pytest.mark.parametrize("policy", ["drop", "adjust", "keep"])
+@pytest.mark.parametrize(
+    "policy", ["drop", *(pytest.param(policy, marks=pytest.mark.long) for policy in ("adjust", "keep"))]
+)
 def test_more_refused_records_than_can_be_named_by_number_are_left_out_all_the_same(
     spark: SparkSession, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

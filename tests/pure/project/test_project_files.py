@@ -77,7 +77,7 @@ def test_every_make_command_that_is_written_down_is_a_target() -> None:
     targets = set(re.findall(r"^([a-z-]+):", read("Makefile"), re.MULTILINE))
     written = {
         f"{page}: make {first or second}": first or second
-        for page in (*PAGES, ".ci/run")
+        for page in (*PAGES, Path(".ci/run"))
         for first, second in re.findall(r"^(?:step )?make ([a-z-]+)|`make ([a-z-]+)[ `]", read(page), re.MULTILINE)
     }
     assert [place for place, target in written.items() if target not in targets] == []

@@ -226,7 +226,6 @@ def test_revised_results_of_any_events_are_their_last_revisions(spark: SparkSess
 
 
 @pytest.mark.long
-@pytest.mark.long
 def test_first_events_of_any_dataframe_have_its_columns(events: DataFrame) -> None:
     time = {"timestamp_by": "at", "out_of_order": "keep", "end_of_input": "flush"}
     judged = tm.adjust(events, time, arrival_time="came")
@@ -245,6 +244,7 @@ def test_first_events_of_any_dataframe_have_its_columns(events: DataFrame) -> No
         tm.windows(judged, first | {"aggregates": {"came": "max(came)"}})
 
 
+@pytest.mark.long
 def test_windows_across_timelines_close_by_the_lowest_watermark(spark: SparkSession) -> None:
     came = [("a", "12:01"), ("b", "13:02"), ("a", "12:06"), ("c", "12:03"), ("a", "12:20"), ("c", "12:11")]
     rows = [(seq, device, f"2026-01-01 {at}:00") for seq, (device, at) in enumerate(came)]

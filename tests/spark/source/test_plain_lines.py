@@ -155,9 +155,7 @@ def test_every_way_to_write_a_line_is_read_as_by_spark(spark: SparkSession, tmp_
 
 
 def test_random_lines_are_read_as_by_spark(spark: SparkSession, tmp_path: Path, dice: Dice) -> None:
-    check_copies(
-        spark, tmp_path, [random_lines(dice) for _ in range(dice.some(FILES))], dice.choice(["UTC", "Europe/Rome"])
-    )
+    check_copies(spark, tmp_path, [random_lines(dice) for _ in range(FILES)], dice.choice(["UTC", "Europe/Rome"]))
 
 
 PLAIN = b"".join(with_value("i", str(number)) + b"\n" for number in range(7))
@@ -235,7 +233,7 @@ def test_lines_are_the_ones_that_spark_finds_in_a_file(
     monkeypatch.setattr(lines, "_BLOCK_CHUNKS", 1)
     monkeypatch.setattr(local_files, "_CHUNK_BYTES", 7)
     files = []
-    for number in range(300):
+    for number in range(dice.some(300)):
         pieces = [dice.choice(STARTS), *(dice.choice((*PIECES, *ENDS)) for _ in range(dice.choice(range(10))))]
         files.append(lines_of(tmp_path, f"{number:03}", b"".join(pieces) or b"\n"))
     copies = copied_lines(files, tmp_path / "copies", lambda: lambda _: None)
