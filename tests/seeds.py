@@ -14,11 +14,13 @@ from hypothesis import settings
 
 VARIABLE = "TIDEMARK_TEST_SEED"
 FIXED, FRESH = "fixed", "fresh"
+SHORT_SHARE = 4
+"""One in so many of its logs is tried by a test among the short ones; by `--all`, `--logs` and long ones each."""
 T = TypeVar("T")
 
 # Of what the environment of a CI server would change, the seed above all.
 settings.register_profile("tidemark", derandomize=False, deadline=None, print_blob=True)
-settings.load_profile("tidemark")
+settings.register_profile("short", settings.get_profile("tidemark"), max_examples=25)
 
 
 class Dice:
@@ -27,11 +29,13 @@ class Dice:
     Args:
         seed: Of this test alone; None fixes the dice.
         turns: How far values that are taken in turn are turned, the same for all tests of a run.
+        share: How many of its logs a test tries: one in so many.
     """
 
-    def __init__(self, seed: str | None, turns: int = 0) -> None:
+    def __init__(self, seed: str | None, turns: int = 0, share: int = 1) -> None:
         self._random = None if seed is None else random.Random(seed)
         self._turns = turns
+        self._share = share
 
     @property
     def is_fixed(self) -> bool:
@@ -44,6 +48,10 @@ class Dice:
     def turn(self, values: Sequence[T], turn: int) -> T:
         """Another value for each turn, so that a few tests try all of them on every run."""
         return values[(turn + self._turns) % len(values)]
+
+    def some(self, count: int) -> int:
+        """Return how many of so many logs to try: all, and a few in the short tests, whose every run has new ones."""
+        return ceil(count / self._share)
 
     def seed(self, fixed: int) -> int:
         """Return a seed of generated logs: this one where the dice are fixed."""
@@ -58,7 +66,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose the seed; the workers of pytest-xdist are given the options of their parent, and so its seed."""
+    """Choose the seed, and how many examples Hypothesis tries.
+
+    The workers of pytest-xdist are given the options of their parent, and so its seed.
+    """
+    settings.load_profile("tidemark" if config.option.all or config.option.logs else "short")
     if config.option.seed is None:
         config.option.seed = int(os.environ.get(VARIABLE) or random.SystemRandom().getrandbits(32))
     if config.option.hypothesis_seed is None:
@@ -97,8 +109,10 @@ def dice(request: pytest.FixtureRequest) -> Dice:
     """Dice of this test and of the run's seed."""
     if request.param == FIXED:
         return Dice(None)
-    seed = request.config.option.seed
-    return Dice(f"{seed} {request.node.nodeid}", seed + int(request.param.removeprefix(FRESH)))
+    option = request.config.option
+    is_short = not (option.all or option.logs or request.node.get_closest_marker("long"))
+    turns = option.seed + int(request.param.removeprefix(FRESH))
+    return Dice(f"{option.seed} {request.node.nodeid}", turns, share=SHORT_SHARE if is_short else 1)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -107,7 +121,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.failed and "dice" in getattr(item, "fixturenames", ()):
         option = item.config.option
-        logs = f"--logs {option.logs} " if option.logs else ""
+        logs = f"--logs {option.logs} " if option.logs else "--all " if option.all else ""
         again = f'.venv/bin/python -m pytest --seed {option.seed} {logs}"{item.nodeid}"'
         report.sections.append(("the same logs again", again))
     return report

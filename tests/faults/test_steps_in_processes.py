@@ -30,6 +30,7 @@ from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import BusyError
 
+pytestmark = pytest.mark.long
 PATIENCE_S = 240
 
 
@@ -129,7 +130,6 @@ def dead_runs(instance: dg.DagsterInstance) -> list[str]:
     return end_dead_runs(opened(), "steps_live", instance)
 
 
-@pytest.mark.long
 def test_a_step_that_is_killed_leaves_the_run_and_its_batch_alone_and_is_tried_again(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
@@ -168,7 +168,6 @@ def test_a_run_that_is_killed_is_over_although_its_step_lives_on_and_another_run
     assert (taken.owner.id, taken.attempt) == ("another run", 2)
 
 
-@pytest.mark.long
 def test_a_run_repeated_from_where_it_failed_goes_on_with_the_same_attempt_at_its_batch(
     tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:

@@ -68,7 +68,7 @@ def test_records_that_are_let_in_are_in_their_windows_as_if_they_had_come_in_tim
             session_spec(dice, turn, time.out_of_order),
         )
         sources = source_times(dice, time) if mode in WITH_SPLITS else ()
-        logs, parts = cut(generate(dice.seed(10 * draw), CASES), dice)
+        logs, parts = cut(generate(dice.seed(10 * draw), dice.some(CASES)), dice)
         logs = let_in(logs, time, windows, dice, sources)
         if some_are_let_in(logs):
             break
@@ -78,13 +78,14 @@ def test_records_that_are_let_in_are_in_their_windows_as_if_they_had_come_in_tim
     assert_equal_to_oracle(logs, out, time, windows, sources, flush=flush)
 
 
-@pytest.mark.parametrize("policy", ["drop", pytest.param("keep", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("policy", ["drop", "keep"])
 def test_windows_with_no_event_know_of_records_that_are_let_in(spark: SparkSession, policy: str, dice: Dice) -> None:
     time = TimeSpec.model_validate(
         {"timestamp_by": "e", "over": ["case"], "out_of_order": policy, "out_of_orderness": "2 us"}
         | {"late": {"tolerance": "20 us", "policy": "drop"}, "early": {"tolerance": "9 us", "policy": "drop"}}
     )
-    logs, parts = cut(near(generate(dice.seed(1), CASES)), dice)
+    logs, parts = cut(near(generate(dice.seed(1), dice.some(CASES))), dice)
     logs = let_in(logs, time, (EMPTY,), dice)
     assert some_are_let_in(logs)
     out = run(spark, logs, time, (EMPTY,), parts=parts)
@@ -111,8 +112,9 @@ def test_all_letters_out_of_order_let_in_give_what_a_run_gives_that_waits_for_ev
     logs, parts = cut(near(generate(dice.seed(2), CASES)), dice)
     rules = {"timestamp_by": "e", "over": ["case"], "out_of_orderness": "3 us"}
     drops, keeps = (TimeSpec.model_validate(rules | {"out_of_order": policy}) for policy in ("drop", "keep"))
-    refusing = tuple(window(**keys) for keys in EACH_KIND)
-    waiting = tuple(window(**keys, allowed_lateness=FOREVER) for keys in EACH_KIND)
+    kinds = EACH_KIND if dice.is_fixed else [dice.turn(EACH_KIND, turn) for turn in range(2)]
+    refusing = tuple(window(**keys) for keys in kinds)
+    waiting = tuple(window(**keys, allowed_lateness=FOREVER) for keys in kinds)
     replayed = run(
         spark,
         let_in(logs, drops, (), dice, reasons=["out_of_order"], every=True),

@@ -161,7 +161,7 @@ def test_pairs_of_a_log_whole_or_cut_into_batches_are_the_oracles(spark: SparkSe
     join = join_spec(dice, turn, keeps=time.out_of_order == "keep")
     sources = source_times(dice, time) if mode in WITH_SPLITS else ()
     flush = dice.choice(turned([False, True], turn))
-    logs, parts = cut(two_sided(generate(dice.seed(0), CASES), dice.seed(1)), dice)
+    logs, parts = cut(two_sided(generate(dice.seed(0), dice.some(CASES)), dice.seed(1)), dice)
     ways: Sequence[Sequence[int | None]] = (parts, (None,), parts)
     found = run(spark, logs, time, join, sources=sources, parts=dice.turn(ways, turn), flush=flush)
     assert_equal(logs, found, time, join, sources, flush=flush)
@@ -174,7 +174,7 @@ def test_a_flush_closes_what_has_no_partner_and_the_rest_meets_later_events(
 ) -> None:
     time = time_spec(dice, "events", turn)
     join = join_spec(dice, turn, keeps=time.out_of_order == "keep")
-    logs, parts = cut(two_sided(generate(dice.seed(0), CASES), dice.seed(1)), dice)
+    logs, parts = cut(two_sided(generate(dice.seed(0), dice.some(CASES)), dice.seed(1)), dice)
     flushed_after = (parts[0],) if len(parts) > 1 and parts[0] is not None else ()
     found = run(spark, logs, time, join, parts=parts, flush=True, flushed_after=flushed_after)
     assert_equal(logs, found, time, join, flush=True, flushed_after=flushed_after)

@@ -158,7 +158,7 @@ def test_a_join_of_a_log_whole_or_cut_into_batches_gives_the_oracles_rows(
     join = join_spec(dice, turn, keeps=time.out_of_order == "keep")
     sources = source_times(dice, time) if mode in WITH_SPLITS else ()
     flush = dice.choice(turned([False, True], turn))
-    logs, parts = cut(two_sided(generate(dice.seed(0), CASES), dice.seed(1)), dice)
+    logs, parts = cut(two_sided(generate(dice.seed(0), dice.some(CASES)), dice.seed(1)), dice)
     ways: Sequence[Sequence[int | None]] = (parts, (None,), parts)
     found = run(spark, logs, time, join, sources=sources, parts=dice.turn(ways, turn), flush=flush)
     assert_equal(logs, found, time, join, sources, flush=flush)

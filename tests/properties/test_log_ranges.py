@@ -10,6 +10,7 @@ import pytest
 from tests import oracle
 from tests.oracle.grids import windows_of
 from tests.properties.logs import BASE_US, Log, generate, judged_by_oracle, shape_of
+from tests.seeds import Dice
 from tidemark.assets.rebuild.days import LogRange, is_made_of_a_part, part_of_log
 from tidemark.assets.state.checkpoints import Checkpoint
 from tidemark.resources.batches.position import Position
@@ -20,6 +21,7 @@ from tidemark.timeops.values.utc import us_of
 Keys = dict[str, object]
 Given = list[oracle.WindowResult]
 
+CASES = 60  # logs of a policy
 COUNT = {"n": "count(*)"}
 PLAIN: dict[str, Keys] = {
     "tumbling": {"kind": "tumbling", "size": "10 us"},
@@ -47,10 +49,10 @@ TIMES: dict[str, Keys] = {
 
 @pytest.mark.parametrize("flush", [False, True])
 @pytest.mark.parametrize("policy", TIMES)
-def test_a_part_of_the_log_holds_all_that_its_windows_are_made_of(policy: str, *, flush: bool) -> None:
+def test_a_part_of_the_log_holds_all_that_its_windows_are_made_of(policy: str, dice: Dice, *, flush: bool) -> None:
     time = TimeSpec.model_validate({"timestamp_by": "e", "out_of_orderness": "5 us", **TIMES[policy]})
-    rng, parts, results = random.Random(policy), 0, 0
-    for log in generate(seed=len(policy), cases=60, longest=60, spread_us=20):
+    rng, parts, results = random.Random(f"{policy} {dice.seed(0)}"), 0, 0
+    for log in generate(dice.seed(len(policy)), dice.some(CASES), longest=60, spread_us=20):
         for keys in (PLAIN | (LATE_TOO if policy == "keep" else {})).values():
             window = WindowSpec.model_validate({"name": "w", "aggregates": COUNT, **keys})
             checkpoints = checkpoints_of(log, time, rng, flush=flush)
@@ -75,8 +77,9 @@ def test_a_part_of_the_log_holds_all_that_its_windows_are_made_of(policy: str, *
             )
             parts += bool(found) and part.first_seq > 0 and part.end_seq < len(log.events)
             results += len(found)
-    assert parts > 10, "whole logs would show nothing"
-    assert results > 100, "neither would no results"
+    if dice.is_fixed:
+        assert parts > 10, "whole logs would show nothing"
+        assert results > 100, "neither would no results"
 
 
 def checkpoints_of(log: Log, time: TimeSpec, rng: random.Random, *, flush: bool) -> list[Checkpoint]:
@@ -115,6 +118,9 @@ TUMBLING = {"name": "w", "kind": "tumbling", "size": "1 hour", "aggregates": COU
 TEN = WindowSpec(name="w", kind="tumbling", size=timedelta(microseconds=10), aggregates=COUNT)
 
 
+OTHER_ZONES = ("Europe/Berlin", "America/Sao_Paulo", "Pacific/Kwajalein")
+
+
 def ends_of(part: LogRange) -> tuple[int, int]:
     return part.first_seq, part.end_seq
 
@@ -148,7 +154,10 @@ def test_a_flush_counts_only_where_the_part_reaches_it() -> None:
     assert part_of_log(checkpoints, TEN, 200, 210).begin == checkpoints[1]
 
 
-@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/Sao_Paulo", "Pacific/Kwajalein", "Pacific/Apia"])
+@pytest.mark.parametrize(
+    "zone",
+    ["UTC", "Pacific/Apia", *(pytest.param(zone, marks=pytest.mark.long) for zone in OTHER_ZONES)],
+)
 @pytest.mark.parametrize("size", ["6 hours", "1 day", "1 week", "1 month", "1 quarter"])
 def test_local_days_and_months_are_closed_where_it_is_said_that_they_are(zone: str, size: str) -> None:
     keys = {"kind": "tumbling", "size": size, "time_zone": zone, "closed": "right", "aggregates": COUNT}

@@ -135,7 +135,7 @@ def test_a_log_whole_or_cut_into_batches_gives_the_oracles_tables(spark: SparkSe
     windows = some_of((drawn, session_spec(dice, turn, time.out_of_order)), dice, turn)
     sources = source_times(dice, time) if mode in WITH_SPLITS else ()
     flush = dice.choice(turned([False, True], turn))
-    logs, parts = cut(generate(dice.seed(0), CASES), dice)
+    logs, parts = cut(generate(dice.seed(0), dice.some(CASES)), dice)
     ways: Sequence[Sequence[int | None]] = (parts, parts, (None,))
     out = run(
         spark, logs, time, windows, sources=sources, parts=dice.turn(ways, turn), keeps_records=keeps, flush=flush
@@ -170,7 +170,9 @@ def test_an_event_stays_named_when_the_clock_comes_to_the_same_watermark_after_i
         assert_equal_to_oracle([log], out, time)
 
 
-@pytest.mark.parametrize("policy", ["drop", "adjust", "keep"])
+@pytest.mark.parametrize(
+    "policy", ["drop", *(pytest.param(policy, marks=pytest.mark.long) for policy in ("adjust", "keep"))]
+)
 def test_more_refused_records_than_can_be_named_by_number_are_left_out_all_the_same(
     spark: SparkSession, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,7 @@
 The gap goes by the value of an event: windows refuse value 0, and the longest gap is five times the shortest.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -76,7 +76,7 @@ def test_sessions_whose_events_say_their_gap_give_the_oracles(spark: SparkSessio
     drawn = some_of(windows, dice, turn)
     over = ("case", "v") if mode.startswith("across") else ("case",)
     time = TimeSpec(timestamp_by="e", over=over, **keys)
-    logs = generate(dice.seed(300 + turn), CASES)
+    logs = generate(dice.seed(300 + turn), dice.some(CASES))
     logs = near(logs) if mode.startswith(("across", "clock", "silence")) else logs
     if parts == HALVES:
         logs = [replace(log, cuts=log.cuts[:1]) for log in logs]
@@ -90,7 +90,7 @@ def test_sessions_whose_events_say_their_gap_give_the_oracles(spark: SparkSessio
 
 @pytest.mark.long
 def test_what_a_flush_closed_of_sessions_with_own_gaps_stays_closed(spark: SparkSession, dice: Dice) -> None:
-    logs = generate(dice.seed(320), CASES)
+    logs = generate(dice.seed(320), dice.some(CASES))
     ways: dict[str, Any] = {"flush": True, "flushed_after": (0, 1)}
     for keys, windows in ((KEEP, (ONCE, AT_ONCE)), (DROP, (LONGEST,))):
         time = TimeSpec(timestamp_by="e", over=("case",), **keys)
@@ -104,6 +104,16 @@ def log_of(*came: tuple[int, int], cuts: tuple[int, ...] = ()) -> Log:
     return Log("c", tuple(events), cuts=cuts)
 
 
+def of_one_run(logs: Mapping[str, Log]) -> dict[str, Log]:
+    """Return logs by their case, whose records have numbers of all of them."""
+    seqs, named = 0, dict[str, Log]()
+    for case, log in logs.items():
+        events = tuple(replace(event, seq=event.seq + seqs) for event in log.events)
+        named[case] = replace(log, case=case, events=events)
+        seqs += len(events)
+    return named
+
+
 def test_of_two_events_the_gap_of_the_earlier_one_decides_whether_they_meet(spark: SparkSession) -> None:
     """Values 2, 3 and 5 keep a session open for 6, 9 and 15 us, value 1 for 30; 4 us is the shortest gap here."""
     logs = {
@@ -113,11 +123,7 @@ def test_of_two_events_the_gap_of_the_earlier_one_decides_whether_they_meet(spar
         "a late one with a long gap joins two": log_of((20, 2), (40, 2), (11, 1), (200, 2)),
         "none says no gap": log_of((0, 5), (3, 0), (200, 2)),
     }
-    named = {case: replace(log, case=case) for case, log in logs.items()}
-    seqs = 0
-    for case, log in named.items():  # numbers are of all cases
-        named[case] = replace(log, events=tuple(replace(e, seq=e.seq + seqs) for e in log.events))
-        seqs += len(log.events)
+    named = of_one_run(logs)
     time, windows = TimeSpec(timestamp_by="e", over=("case",), **KEEP), (session("s", allowed_lateness="50 us"),)
     out = run(spark, list(named.values()), time, windows)
     assert_equal_to_oracle(list(named.values()), out, time, windows)
@@ -136,15 +142,18 @@ def test_of_two_events_the_gap_of_the_earlier_one_decides_whether_they_meet(spar
     assert letter[1:4] == ("window", "bad_expression", "s")
 
 
+@pytest.mark.long
 def test_a_result_that_takes_no_part_is_in_no_session_of_another_one_of_its_time(spark: SparkSession) -> None:
     """Of the results at 70, that of four events says a gap above `max_gap`; `where` of the other window drops it."""
-    for cuts in ((), (3,), (5, 6)):
-        log = log_of((60, 4), (62, 4), (61, 3), (64, 4), (66, 4), (71, 2), (200, 2), cuts=cuts)
-        parts = tuple(range(len(cuts) + 1)) if cuts else WHOLE
-        out = run(spark, [log], TimeSpec(timestamp_by="e", over=("case",), **DROP), (TENS, RUNS, FEW), parts=parts)
+    came = ((60, 4), (62, 4), (61, 3), (64, 4), (66, 4), (71, 2), (200, 2))
+    logs = of_one_run({str(cuts): log_of(*came, cuts=cuts) for cuts in ((), (3,), (5, 6))})
+    time = TimeSpec(timestamp_by="e", over=("case",), **DROP)
+    out = run(spark, list(logs.values()), time, (TENS, RUNS, FEW), parts=CUT)
+    for case, log in logs.items():
+        third, sixth = ((log.events[place].seq,) for place in (2, 5))
         for name in ("runs", "few"):
-            spans = [(row[0] - BASE_US, row[1] - BASE_US, row[3]) for row in sorted(out.windows[name]["c"])]
-            assert spans == [(70, 74, (2,)), (80, 84, (5,))], (name, cuts)
+            spans = [(row[0] - BASE_US, row[1] - BASE_US, row[3]) for row in sorted(out.windows[name][case])]
+            assert spans == [(70, 74, third), (80, 84, sixth)], (name, case)
 
 
 @pytest.mark.long
@@ -153,7 +162,7 @@ def test_results_that_say_their_gap_give_the_oracles_sessions(spark: SparkSessio
 
     Another window takes only the results of few events, which may have the time of others.
     """
-    logs = near(generate(dice.seed(330), CASES))
+    logs = near(generate(dice.seed(330), dice.some(CASES)))
     time, windows = TimeSpec(timestamp_by="e", over=("case",), **DROP), (TENS, RUNS, FEW)
     for parts in (WHOLE, CUT):
         out = run(spark, logs, time, windows, parts=parts, flush=True)

@@ -96,7 +96,7 @@ def test_what_a_flush_closed_stays_closed_and_all_else_goes_on_as_before(
     time = TimeSpec(timestamp_by="e", over=("case",), **keys)
     sources = SOURCES if mode == "idle splits" else ()
     windows = some_of(windows, dice, turn=0)
-    logs = near(generate(dice.seed(40 + turn), CASES))
+    logs = near(generate(dice.seed(40 + turn), dice.some(CASES)))
     logs.append(cutting_off())
     parts = tuple(range(len(flushed_after) + 1))
     logs = [replace(log, cuts=log.cuts[: len(flushed_after)]) for log in logs]

@@ -138,7 +138,7 @@ def test_windows_over_a_join_whole_or_cut_into_batches_give_the_oracles_rows(
     windows = windows_over(join, dice, turn + (kind == "interval"))
     sources = source_times(dice, time) if mode in WITH_SPLITS else ()
     flush = dice.choice(turned([True, False], turn))
-    logs, parts = cut(two_sided(generate(dice.seed(0), CASES), dice.seed(1)), dice)
+    logs, parts = cut(two_sided(generate(dice.seed(0), dice.some(CASES)), dice.seed(1)), dice)
     ways: Sequence[Sequence[int | None]] = (parts, (None,), parts)
     found = run(spark, logs, time, join, windows, sources=sources, parts=dice.turn(ways, turn), flush=flush)
     for log in logs:

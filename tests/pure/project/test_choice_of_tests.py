@@ -29,6 +29,11 @@ def test_as_many_turns_as_values_show_all_of_them(seed: int) -> None:
     assert {Dice("a test", seed).turn("abcd", turn) for turn in range(5, 9)} == set("abcd")
 
 
+def test_a_test_tries_all_its_logs_or_the_share_that_it_is_given_and_never_none() -> None:
+    assert [Dice("a test").some(count) for count in (1, 80)] == [1, 80]
+    assert [Dice("a test", share=4).some(count) for count in (1, 80, 81)] == [1, 20, 21]
+
+
 def test_a_sample_fits_into_its_time_and_changes_with_the_seed() -> None:
     tests = {f"test_{number}": float(number) for number in range(1, 100)}
     samples = [sample(tests, 300, seed) for seed in range(200)]

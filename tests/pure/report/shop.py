@@ -3,10 +3,14 @@
 Here: the tables. Not here: what the page makes of them.
 """
 
+import atexit
+import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +80,16 @@ _SCHEMAS: Mapping[str, pa.Schema] = {
 }
 
 
+@cache
+def _empty_tables() -> Path:
+    """Make a warehouse with all tables, empty. Each shop copies it, as that takes a tenth of the time."""
+    made = Path(tempfile.mkdtemp(prefix="shop-"))
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    for table, schema in _SCHEMAS.items():
+        Lake(made).create(table, schema)
+    return made
+
+
 @dataclass
 class Shop:
     """The pipeline `shop` in a warehouse.
@@ -112,8 +126,7 @@ class Shop:
 
     def create(self) -> "Shop":
         """Makes all tables, empty."""
-        for table, schema in _SCHEMAS.items():
-            self.lake.create(table, schema)
+        shutil.copytree(_empty_tables(), self.folder / "warehouse" / "shop", dirs_exist_ok=True)
         return self
 
     def add(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -1,6 +1,7 @@
 """Specs that the tests of the spec file change key by key, and what is said of them."""
 
 import copy
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -95,6 +96,21 @@ def parse_message(text: str) -> str:
     with pytest.raises(SpecError) as caught:
         parse_spec(text, file="small.yaml")
     return str(caught.value)
+
+
+def refusals(specs: Mapping[str, dict[str, Any]]) -> dict[str, str | None]:
+    """Return what is said of each of some bad specs, by its name; None of one that is accepted."""
+    said: dict[str, str | None] = {}
+    for name, spec in specs.items():
+        try:
+            parse_spec(yaml.safe_dump(spec, sort_keys=False), file="small.yaml")
+            said[name] = None
+        except SpecError as refused:
+            said[name] = str(refused)
+        except Exception as error:
+            error.add_note(f"the spec: {name}")
+            raise
+    return said
 
 
 def files_of(spec: Spec) -> FilesSource:

@@ -98,7 +98,7 @@ def test_rules_that_change_in_the_midst_of_a_log_equal_the_oracle_that_is_told_o
     for number in range(PAIRS):
         rng = random.Random(f"changed {dice.seed(number)}")
         settings = pair_of(rng)
-        for short in with_ticks(generate(rng.getrandbits(32), CASES), rng.getrandbits(32)):
+        for short in with_ticks(generate(rng.getrandbits(32), dice.some(CASES)), rng.getrandbits(32)):
             log = stretched(short, 1 if settings[0].time.unit_us == settings[1].time.unit_us == 1 else 400)
             change = rng.randint(0, len(log.cuts))
             if settings[1].sources and not settings[0].sources:

@@ -276,7 +276,7 @@ def test_the_loop_equals_the_oracle_on_logs_whole_and_cut(mode: str, dice: Dice)
     for number in range(SETTINGS):
         rng = random.Random(f"{mode} {dice.seed(number)}")
         one = setting(mode, rng)
-        logs = with_ticks(generate(rng.getrandbits(32), CASES), rng.getrandbits(32))
+        logs = with_ticks(generate(rng.getrandbits(32), dice.some(CASES)), rng.getrandbits(32))
         for short in logs:
             log = stretched(short, 1 if one.time.unit_us == 1 else rng.choice([90, 400]))
             assert_equal(log, one, (None,))

@@ -270,21 +270,15 @@ def test_with_that_lateness_a_window_takes_the_event_and_with_one_microsecond_le
         by = 3_000_000_000 if "time_zone" in shape else 1
         logs = [stretched(log, by) for log in generate(rng.getrandbits(32), 12)]
         for log in logs:
+            if acted > 20 and not dice.is_fixed:
+                break
             times = log_times(log, is_cut=False, windows=one.windows)
-            of_window = [letter for letter in expected(log, one).dead_letters if letter.window_name]
-            refused_by = {letter.seq: letter.reason for letter in of_window}
-            letters = {seq for seq, reason in refused_by.items() if reason == "window_closed"}
-            accepted = np.array(
-                [
-                    event.seq
-                    for event in log.events
-                    if refusals(log, one).get((event.seq, None)) is None
-                    and refused_by.get(event.seq) != "bad_expression"
-                ]
-            )
+            refused = refusals(log, one)
+            letters = [seq for (seq, name), reason in refused.items() if name and reason == "window_closed"]
+            none_of = {seq for (seq, name), reason in refused.items() if name is None or reason == "bad_expression"}
+            accepted = np.array([event.seq for event in log.events if event.seq not in none_of])
             for seq in letters:
-                refused = Refusal(seq, Reason.WINDOW_CLOSED, (0,), {0: accepted})
-                keys = admitted_by(times, one.rules, refused)
+                keys = admitted_by(times, one.rules, Refusal(seq, Reason.WINDOW_CLOSED, (0,), {0: accepted}))
                 assert {"windows[0].allowed_lateness", "time.out_of_orderness"} == keys.keys(), (log, one)
                 for key, us in keys.items():
                     assert (seq, "w") not in refusals(log, with_value(one, key, us)), (key, us, seq, log, one)

@@ -19,6 +19,7 @@ from tests.runs.running import (
     assert_dagster_shows_the_rows_of_the_tables,
     assert_the_report_tells_what_the_tables_hold,
     begin_elsewhere,
+    command,
     go,
     materialize_days,
     pipeline,
@@ -45,11 +46,14 @@ def test_a_log_in_batches_then_flushed_gives_the_oracles_tables(spark: SparkSess
         assert go(made, instance).batches == 0, "nothing is new"
         assert go(made, instance, FLUSH).batches == 1
         assert_tables_equal_the_oracle(settings.warehouse, file.spec, flush=True)
+        audited = command(tmp_path, "kept", "audit")
+        assert audited.exit_code == 0, audited.output
         land(tmp_path / "in_kept", 1, seed=2, files=1, prefix="g")
         with pytest.raises(LakeError, match="was flushed"):
             go(made, instance)
 
 
+@pytest.mark.long
 def test_adjusted_events_equal_the_oracle_and_a_live_owner_keeps_a_second_run_out(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -158,6 +162,7 @@ def test_windows_that_a_change_of_the_spec_closes_are_closed_by_it(spark: SparkS
     )
 
 
+@pytest.mark.long
 def test_a_batch_is_free_when_dagsters_database_has_broken_under_its_run(spark: SparkSession, tmp_path: Path) -> None:
     file, settings = made = pipeline(tmp_path, "broken", "drop", sparse=False)
     land(tmp_path / "in_broken", 60, seed=5)

@@ -106,10 +106,8 @@ def test_an_audit_finds_nothing_after_whatever_an_operator_does(spark: SparkSess
     assert_sound(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "over",
-    [pytest.param("", id="one timeline"), pytest.param(", over: [k]", id="timelines", marks=pytest.mark.long)],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("over", ["", ", over: [k]"], ids=["one timeline", "timelines"])
 def test_an_audit_finds_nothing_where_a_reopened_log_has_events_before_what_the_flush_released(
     spark: SparkSession, tmp_path: Path, over: str
 ) -> None:

@@ -127,7 +127,8 @@ def test_a_late_change_requests_exactly_its_day_and_the_report_once_although_old
     assert project.requested() == ([DAYS[0], DAYS[-1]], 1)
 
 
-@pytest.mark.parametrize("seen", [pytest.param("while it works", marks=pytest.mark.long), "when it has ended"])
+@pytest.mark.long
+@pytest.mark.parametrize("seen", ["while it works", "when it has ended"])
 def test_a_change_while_the_run_of_its_day_is_at_work_is_requested_when_that_run_has_ended(
     project: Project, seen: str
 ) -> None:

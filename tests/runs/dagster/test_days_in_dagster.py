@@ -114,6 +114,7 @@ def let_report(instance: DagsterInstance) -> None:
 ALERT = "alerts: {dead_letter_rate: {warn: 10 %, period: 1 day}}\n"
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_a_rebuild_tells_under_its_run_of_each_day_of_all_tables_and_of_their_checks(tmp_path: Path) -> None:
     """Days whose results are gone have no rows and stay; a window that is new has its materialization."""

@@ -34,13 +34,14 @@ BLOCKS = {
     for number, text in enumerate(re.findall(r"^```ya?ml\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL))
 }
 README = BLOCKS["README-0"]
-# These run a pipeline with every key, many cases, a broker, and a pipeline over a table that another page has.
+# These run a pipeline with every key, many cases, a broker, pipelines over a table and over files of others.
 LATER = (
     "docs/reference/spec-0",
     "docs/how-to/test-a-spec-0",
     "docs/how-to/read-kafka-0",
     "docs/how-to/read-delta-tables-0",
     "docs/how-to/read-delta-tables-1",
+    "docs/how-to/see-lineage-and-versions-0",
 )
 QUAKES = """\
 time,mag,net,id,updated,place

@@ -2,12 +2,14 @@
 
 import gzip
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
 
 from tests.runs.landing import table
 from tidemark.assets import live
@@ -114,78 +116,134 @@ def damaged(path: Path, *, page: int) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.long
-def test_every_kind_of_bad_file_is_held_back_alone_and_named(folder: Path) -> None:
-    """Until it is mended or gone; a good one that is changed is held back, too."""
-    line, files = "2026-01-01T00:00:00Z,1\n", folder / "in"
+SAID = {
+    "utf16.csv": "this is text in UTF-16",
+    "no_mark.json": "this is text in UTF-16",
+    "missing.csv": "column `v` is missing from the header: at",
+    "doubled.csv.gz": "column `at` occurs more than once in the header: at, v, at",
+    "broken.csv.gz": "the archive is damaged or truncated",
+    "bare.csv": "column `at` is missing from the header: 2026-01-01T00:00:00Z, 1",
+    "random.csv": "this is binary, not text",
+    "zip.json": "this is a zip archive or an Excel file, not text",
+    "named.parquet": "this is not a readable parquet file",
+    "brotli.parquet": "columns are compressed with brotli, which Spark cannot read",
+    "missing.parquet": "column `v` is missing from the file",
+    "typed.parquet": "column `v` has the type STRING",
+    "a_page.parquet": "the file cannot be read to its end",
+    "pages.parquet": "the file cannot be read to its end",
+}
+"""Why each bad file is held back."""
+MENDED = {"typed.parquet", "missing.csv", "broken.csv.gz"}
+LINE = "2026-01-01T00:00:00Z,1\n"
 
-    def row(value: int) -> pa.Table:
-        return pa.table({"at": ["2026-01-01T00:00:00Z"], "v": pa.array([value], pa.int32())})
 
-    (files / "good.csv").write_text("at,v\n" + line)
+@dataclass(frozen=True)
+class Runs:
+    """Three runs: over good and bad files, after some were mended and a good one was changed, without bad ones.
+
+    Attributes:
+        files: The folder with the files.
+        said: The exit status of each run, and what it wrote to stderr.
+        records: How many records the log had after each.
+        noted: The parquet files that the second has noted as held back.
+    """
+
+    files: Path
+    said: list[tuple[int, str]]
+    records: list[int]
+    noted: set[str]
+
+
+def parquet_row(value: int) -> pa.Table:
+    return pa.table({"at": ["2026-01-01T00:00:00Z"], "v": pa.array([value], pa.int32())})
+
+
+def land_good_and_bad(files: Path) -> None:
+    """Write four good files, and each bad one."""
+    (files / "good.csv").write_text("at,v\n" + LINE)
     (files / "good.json").write_text('{"at": "2026-01-01T00:00:00Z", "v": 1}\n')
-    pq.write_table(row(1), files / "good.parquet")
-    pq.write_table(row(2), files / "last.parquet")
-    (files / "utf16.csv").write_bytes(("at,v\n" + line).encode("utf-16"))
+    pq.write_table(parquet_row(1), files / "good.parquet")
+    pq.write_table(parquet_row(2), files / "last.parquet")
+    (files / "utf16.csv").write_bytes(("at,v\n" + LINE).encode("utf-16"))
     (files / "no_mark.json").write_bytes('{"at": "2026-01-01T00:00:00Z"}\n'.encode("utf-16-le"))
     (files / "missing.csv").write_text("at\n2026-01-01T00:00:00Z\n")
     (files / "doubled.csv.gz").write_bytes(gzip.compress(b"at,v,at\nx,1,y\n"))
     (files / "broken.csv.gz").write_bytes(b"no archive")
-    (files / "bare.csv").write_text(line * 2)
+    (files / "bare.csv").write_text(LINE * 2)
     (files / "random.csv").write_bytes(bytes(range(256)) * 9)
     (files / "zip.json").write_bytes(b"PK\x03\x04" + b"content" * 9)
-    (files / "named.parquet").write_text("at,v\n" + line)
-    pq.write_table(row(3), files / "brotli.parquet", compression="brotli")
+    (files / "named.parquet").write_text("at,v\n" + LINE)
+    pq.write_table(parquet_row(3), files / "brotli.parquet", compression="brotli")
     pq.write_table(pa.table({"at": ["x"]}), files / "missing.parquet")
     pq.write_table(pa.table({"at": ["x"], "v": ["1"]}), files / "typed.parquet")
     damaged(files / "a_page.parquet", page=4)
     damaged(files / "pages.parquet", page=9)
-    (folder / "tills.yaml").write_text(ALL_FORMATS)
-    done = CliRunner().invoke(main, ["run", "tills.yaml"], catch_exceptions=False)
-    assert done.exit_code == 1
-    assert records(folder) == 4
-    assert "tills: 14 file(s) held back; everything else was processed." in done.stderr
-    said = {
-        "utf16.csv": "this is text in UTF-16",
-        "no_mark.json": "this is text in UTF-16",
-        "missing.csv": "column `v` is missing from the header: at",
-        "doubled.csv.gz": "column `at` occurs more than once in the header: at, v, at",
-        "broken.csv.gz": "the archive is damaged or truncated",
-        "bare.csv": "column `at` is missing from the header: 2026-01-01T00:00:00Z, 1",
-        "random.csv": "this is binary, not text",
-        "zip.json": "this is a zip archive or an Excel file, not text",
-        "named.parquet": "this is not a readable parquet file",
-        "brotli.parquet": "columns are compressed with brotli, which Spark cannot read",
-        "missing.parquet": "column `v` is missing from the file",
-        "typed.parquet": "column `v` has the type STRING",
-        "a_page.parquet": "the file cannot be read to its end",
-        "pages.parquet": "the file cannot be read to its end",
-    }
-    for name, sentence in said.items():
-        assert f"{files / name}: {sentence}" in done.stderr
-    assert done.stderr.count("To do:") == len(said)
-    assert "To do: add a first line with the names of its columns" in done.stderr
-    of_missing = done.stderr.partition(f"{files / 'missing.csv'}: ")[2].partition("To do: ")[2]
-    assert of_missing.startswith("correct `schema` or the file")
 
-    (files / "later.csv").write_text("at,v\n" + line.replace(",1", ",8") * 2)  # begins as no other
-    mended = {"typed.parquet", "missing.csv", "broken.csv.gz"}
-    pq.write_table(row(4), files / "typed.parquet")
+
+def mend_some(files: Path) -> None:
+    """Mend MENDED, change a good file, land a new one, and damage one again in its place: it is tried again."""
+    (files / "later.csv").write_text("at,v\n" + LINE.replace(",1", ",8") * 2)  # begins as no other
+    pq.write_table(parquet_row(4), files / "typed.parquet")
     for name, value in (("missing.csv", 5), ("good.csv", 6)):
         (files / name).write_text(f"at,v\n2026-01-01T00:00:00Z,{value}\n")
     (files / "broken.csv.gz").write_bytes(gzip.compress(b"at,v\n2026-01-01T00:00:00Z,7\n"))
-    damaged(files / "pages.parquet", page=0)  # in its place, damaged again: it is tried again
-    again = CliRunner().invoke(main, ["run", "tills.yaml"], catch_exceptions=False)
-    assert again.exit_code == 1
-    assert records(folder) == 9
-    assert "12 file(s) held back" in again.stderr
-    assert f"{files / 'good.csv'}: " in again.stderr
-    assert not any(name in again.stderr for name in mended)
-    committed = Workspace(read_spec(folder / "tills.yaml"), folder / "warehouse").batches.last_commit("ingest")
-    assert committed is not None
-    noted = {Path(file["path"]).name for file in committed.plan.input["held_back"]["p"]}
-    assert noted == {"a_page.parquet", "pages.parquet"}
+    damaged(files / "pages.parquet", page=0)
 
-    for name in (said.keys() | {"good.csv"}) - mended:
-        (files / name).unlink()
-    assert CliRunner().invoke(main, ["run", "tills.yaml"], catch_exceptions=False).exit_code == 0
+
+@pytest.fixture(scope="module")
+def runs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """Return three runs over files of each kind."""
+    folder = tmp_path_factory.mktemp("bad")
+    files = folder / "in"
+    files.mkdir()
+    (folder / "tills.yaml").write_text(ALL_FORMATS)
+    made = Runs(files, [], [], set())
+
+    def run() -> None:
+        done = CliRunner().invoke(main, ["run", "tills.yaml"], catch_exceptions=False)
+        made.said.append((done.exit_code, done.stderr))
+        made.records.append(records(folder))
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        patched.setenv("DAGSTER_HOME", str(folder / "home"))
+        patched.delenv("TIDEMARK_WAREHOUSE", raising=False)
+        land_good_and_bad(files)
+        run()
+        mend_some(files)
+        run()
+        committed = Workspace(read_spec(folder / "tills.yaml"), folder / "warehouse").batches.last_commit("ingest")
+        assert committed is not None
+        made.noted.update(Path(file["path"]).name for file in committed.plan.input["held_back"]["p"])
+        for name in (SAID.keys() | {"good.csv"}) - MENDED:
+            (files / name).unlink()
+        run()
+    return made
+
+
+@pytest.mark.long
+def test_every_kind_of_bad_file_is_held_back_alone_and_named(runs: Runs) -> None:
+    exit_code, said = runs.said[0]
+    assert (exit_code, runs.records[0]) == (1, 4)
+    assert "tills: 14 file(s) held back; everything else was processed." in said
+    for name, sentence in SAID.items():
+        assert f"{runs.files / name}: {sentence}" in said
+    assert said.count("To do:") == len(SAID)
+    assert "To do: add a first line with the names of its columns" in said
+    of_missing = said.partition(f"{runs.files / 'missing.csv'}: ")[2].partition("To do: ")[2]
+    assert of_missing.startswith("correct `schema` or the file")
+
+
+@pytest.mark.long
+def test_a_bad_file_is_read_when_it_is_mended_and_a_good_one_that_is_changed_is_held_back(runs: Runs) -> None:
+    exit_code, said = runs.said[1]
+    assert (exit_code, runs.records[1]) == (1, 9)
+    assert "12 file(s) held back" in said
+    assert f"{runs.files / 'good.csv'}: " in said
+    assert not any(name in said for name in MENDED)
+    assert runs.noted == {"a_page.parquet", "pages.parquet"}, "only reading them shows that they are damaged"
+
+
+@pytest.mark.long
+def test_a_run_ends_well_when_the_bad_files_are_gone(runs: Runs) -> None:
+    assert runs.said[2][0] == 0, runs.said[2]

@@ -47,7 +47,7 @@ def land(folder: Path, name: str, seconds: list[int]) -> list[tuple[datetime, st
     ("order", "start_s", "falls"),
     [
         ("arrival_time", 0, True),
-        ("position", 0, False),
+        pytest.param("position", 0, False, marks=pytest.mark.long),
         pytest.param("arrival_time", 0, False, marks=pytest.mark.long),
         pytest.param("arrival_time", 30, False, marks=pytest.mark.long),
     ],

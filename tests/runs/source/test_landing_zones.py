@@ -83,6 +83,7 @@ time: {timestamp_by: at, out_of_orderness: 1 day}
 """
 
 
+@pytest.mark.long
 def test_a_letter_says_what_is_wrong_with_a_line(folder: Path) -> None:
     good = '{"at": "2026-01-01T00:00:00Z", "v": 1}'
     nested = '{"at": {"x": [{"y": 1}, {"z": 2}]}, "v": "many"}'

@@ -51,6 +51,7 @@ def assert_is_beginning(said: str, value: str, name: str = "k") -> None:
     assert len(said) < 1_200
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_a_large_value_of_parquet_is_a_dead_letter_and_the_others_are_read(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()

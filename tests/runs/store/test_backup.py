@@ -7,7 +7,16 @@ import pytest
 from dagster import DagsterInstance
 
 from tests.runs.landing import SHIFTS, START, land
-from tests.runs.running import Made, assert_same_tables, command, go, public_tables, rows_by_table, written
+from tests.runs.running import (
+    Made,
+    assert_same_tables,
+    command,
+    go,
+    pipeline,
+    public_tables,
+    rows_by_table,
+    written,
+)
 from tidemark.assets.upkeep.backup import Backup, back_up
 from tidemark.pipelines.running.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
@@ -36,14 +45,14 @@ def test_a_copy_made_at_any_moment_of_a_run_continues_elsewhere_to_the_rows_of_t
     assert len({each.commit.batch_id for each in copies.values()}) > 2  # also between the two commits of a run
     chosen = [*[doing for doing in copies if doing.endswith("committing")][:1], "ended"]
     continued = [moved(here, copies[doing], tmp_path / f"there_{number}") for number, doing in enumerate(chosen)]
-    for pipeline in continued:
-        go(pipeline)  # what the original had read by then: files that come together are read in the order of arrival
+    for copied in continued:
+        go(copied)  # what the original had read by then: files that come together are read in the order of arrival
     for each in (made, *continued):
         land(each[0].folder / "in", 60, seed=5, prefix="c", start=START.replace(day=2, hour=0, minute=30))
         go(each)
     expected = rows_of(made)
-    for pipeline in continued:
-        assert_same_tables(rows_of(pipeline), expected)
+    for copied in continued:
+        assert_same_tables(rows_of(copied), expected)
 
 
 def moved(here: Path, copied: Backup, there: Path) -> Made:
@@ -59,17 +68,18 @@ def rows_of(made: Made) -> dict[str, list[str]]:
 
 
 def test_the_command_copies_the_last_commit_and_never_over_another_copy(tmp_path: Path) -> None:
-    file, settings = written(tmp_path, "shifts", SHIFTS)
+    file, settings = pipeline(tmp_path, "shop", "keep")
+    (tmp_path / "in_shop").mkdir()
     copy = str(tmp_path / "copy")
-    early = command(tmp_path, "shifts", "backup", "--to", copy)
+    early = command(tmp_path, "shop", "backup", "--to", copy)
     assert (early.exit_code, "nothing is committed" in early.stderr) == (2, True)
-    land(tmp_path / "in", 40, seed=3)
+    land(tmp_path / "in_shop", 40, seed=3)
     go((file, settings))
-    done = command(tmp_path, "shifts", "backup", "--to", copy)
-    assert (done.exit_code, done.stdout.splitlines()[1].strip()) == (0, f"{copy}/shifts")
+    done = command(tmp_path, "shop", "backup", "--to", copy)
+    assert (done.exit_code, done.stdout.splitlines()[1].strip()) == (0, f"{copy}/shop")
     original, copied = (Workspace(file, place) for place in (settings.warehouse, Path(copy)))
     assert_same_tables(rows_by_table(copied), rows_by_table(original))
-    again = command(tmp_path, "shifts", "backup", "--to", copy)
+    again = command(tmp_path, "shop", "backup", "--to", copy)
     assert (again.exit_code, "is not empty" in again.stderr) == (2, True)
 
 

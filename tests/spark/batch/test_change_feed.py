@@ -55,7 +55,7 @@ def assert_feed_and_table_agree(spark: SparkSession, lake: Lake, after: int = 0)
     assert net(folder, after, latest) == net_by_spark(spark, folder, after, latest) == between(folder, after, latest)
 
 
-@pytest.mark.parametrize("amount", [FEW, ANY], ids=["few", "any"])
+@pytest.mark.parametrize("amount", [pytest.param(FEW, id="few"), pytest.param(ANY, id="any", marks=pytest.mark.long)])
 def test_a_replacement_tells_the_rows_that_go_and_come_and_none_that_stay(
     spark: SparkSession, lake: Lake, amount: Amount
 ) -> None:
@@ -103,6 +103,7 @@ def test_what_an_unfinished_attempt_wrote_is_told_and_taken_back_row_by_row(spar
     assert rows_at(lake.path(T), there) == rows_at(lake.path(T), before)
 
 
+@pytest.mark.long
 def test_upkeep_is_not_told_and_a_split_that_it_joined_again_is_made_anew(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -139,6 +140,7 @@ def test_a_write_that_somebody_else_came_before_leaves_no_files(lake: Lake) -> N
     assert not list(lake.path(T).glob("attempt-9-*"))
 
 
+@pytest.mark.long
 def test_a_feed_that_is_switched_on_later_begins_there_and_ends_where_it_is_switched_off(
     spark: SparkSession, tmp_path: Path
 ) -> None:

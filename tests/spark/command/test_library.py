@@ -41,7 +41,9 @@ def ids(frame: DataFrame) -> list[str]:
     return sorted(row["id"] for row in frame.select("id").collect())
 
 
-@pytest.mark.parametrize("policy", ["drop", pytest.param("adjust", marks=pytest.mark.long), "keep"])
+@pytest.mark.parametrize(
+    "policy", ["keep", *(pytest.param(policy, marks=pytest.mark.long) for policy in ("drop", "adjust"))]
+)
 def test_events_are_judged_as_by_the_oracle(spark: SparkSession, policy: str) -> None:
     time = tm.TimeSpec.model_validate(
         {"timestamp_by": "e", "over": ["case"], "out_of_orderness": "5 us"}
@@ -134,6 +136,7 @@ def test_columns_may_be_called_as_nearly_anything_even_with_two_underscores(even
     assert [(row["__t"], row["n"]) for row in tm.windows(flushed, window).collect()] == [(0, 2)]
 
 
+@pytest.mark.long
 def test_the_clock_and_periods_go_by_arrival(events: DataFrame) -> None:
     late = {"tolerance": "5 s", "policy": "adjust"}
     clock = {"timestamp_by": "at", "late": late, "idle": {"advance": "arrival_clock"}}
@@ -241,6 +244,7 @@ def test_first_events_of_any_dataframe_have_its_columns(events: DataFrame) -> No
         tm.windows(judged, first | {"aggregates": {"came": "max(came)"}})
 
 
+@pytest.mark.long
 def test_windows_across_timelines_close_by_the_lowest_watermark(spark: SparkSession) -> None:
     came = [("a", "12:01"), ("b", "13:02"), ("a", "12:06"), ("c", "12:03"), ("a", "12:20"), ("c", "12:11")]
     rows = [(seq, device, f"2026-01-01 {at}:00") for seq, (device, at) in enumerate(came)]

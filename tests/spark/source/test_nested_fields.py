@@ -73,6 +73,7 @@ def test_fields_of_parquet_are_read_by_name_and_kept_with_their_column(spark: Sp
         assert json.loads(given["_rescued"] or "{}") == ({} if more is None else {"loc": LOC | more})
 
 
+@pytest.mark.long
 def test_a_delta_table_whose_structs_grow_is_read_on(spark: SparkSession, tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "t"), column_of(LOC, PLACE))
     write_deltalake(str(tmp_path / "t"), column_of(LOC | {"alt": 0.5}, WITH_ALT), mode="append", schema_mode="merge")

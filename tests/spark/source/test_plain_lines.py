@@ -149,7 +149,7 @@ def check_copies(spark: SparkSession, folder: Path, contents: Sequence[bytes], z
     assert read_copies(spark, given, by_arrow, zone) == read_copies(spark, given, by_spark, zone)
 
 
-@pytest.mark.parametrize("zone", ["UTC", "Europe/Rome"])
+@pytest.mark.parametrize("zone", [pytest.param("UTC", marks=pytest.mark.long), "Europe/Rome"])
 def test_every_way_to_write_a_line_is_read_as_by_spark(spark: SparkSession, tmp_path: Path, zone: str) -> None:
     check_copies(spark, tmp_path, each_alone(), zone)
 
@@ -233,7 +233,7 @@ def test_lines_are_the_ones_that_spark_finds_in_a_file(
     monkeypatch.setattr(lines, "_BLOCK_CHUNKS", 1)
     monkeypatch.setattr(local_files, "_CHUNK_BYTES", 7)
     files = []
-    for number in range(300):
+    for number in range(dice.some(300)):
         pieces = [dice.choice(STARTS), *(dice.choice((*PIECES, *ENDS)) for _ in range(dice.choice(range(10))))]
         files.append(lines_of(tmp_path, f"{number:03}", b"".join(pieces) or b"\n"))
     copies = copied_lines(files, tmp_path / "copies", lambda: lambda _: None)

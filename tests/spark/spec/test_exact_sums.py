@@ -51,7 +51,10 @@ def mean(units: Sequence[int], parts: int) -> int | None:
     return rounded if whole >= 0 else -rounded
 
 
-@pytest.mark.parametrize(("precision", "scale"), [(38, 0), (38, 38), (38, 17), (29, 21), (11, 2)])
+@pytest.mark.parametrize(
+    ("precision", "scale"),
+    [(38, 0), *(pytest.param(*of, marks=pytest.mark.long) for of in ((38, 38), (38, 17), (29, 21), (11, 2)))],
+)
 def test_sums_of_decimals_are_exact_or_null_by_the_whole_alone(
     spark: SparkSession, dice: Dice, precision: int, scale: int
 ) -> None:
