@@ -180,7 +180,7 @@ class Judged:
 
 @dataclass(frozen=True, eq=False)
 class Batch(BatchWriter):
-    """One batch of a run. Its segment of the log is judged when a stage first asks for it, see `judging.judge`."""
+    """One batch of a run. Its segment of the log is judged when a stage first asks for it."""
 
     judge: "Callable[[Batch], Judged]"
 
@@ -191,7 +191,7 @@ class Batch(BatchWriter):
 
     @cached_property
     def judged(self) -> Judged:
-        """Its segment, judged by `judging.judge` when a stage first asks for it."""
+        """Its segment, judged by `judge` in judging/of_batch.py, which every run passes in."""
         return self.judge(self)
 
     @property

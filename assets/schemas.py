@@ -309,7 +309,8 @@ def fit_tables(workspace: Workspace) -> None:
     if workspace.is_prepared:
         return
     end_tables(workspace)
-    zone = workspace.rules.sources[0].time_zone  # of all sources, where dates become instants: see spec/changes.py
+    # Of all sources, where dates become instants: see timeops/spec/changes.py.
+    zone = workspace.rules.sources[0].time_zone
     for table, schema in table_schemas(workspace).items():
         if fit(workspace.lake, table, schema, zone):
             workspace.tell(f"{table}: its rows were rewritten with the wider types of the spec")

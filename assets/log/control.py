@@ -2,7 +2,7 @@
 
 Here: their kinds, adding some, which batch flushed last, which sources wait at a batch. Not here: the items that a
 batch writes (../time_adjustment.py), which source waits (../ingestion/waiting_input.py), what a wait means for
-idleness (timeops/watermark/fold.py).
+idleness (timeops/watermark/clock.py).
 
 A wait is an item so that idleness can always be distinguished from waiting (F).
 """

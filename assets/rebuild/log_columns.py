@@ -1,7 +1,7 @@
 """Columns of the log that a rebuild changes: values cast to another type, and the past of added columns.
 
 Here: which columns; the first value that does not fit a type; the one commit that fills added columns from what
-`_rescued` has. Not here: a value as another type (schemas.py), a column in `_rescued`
+`_rescued` has. Not here: a value as another type (../schemas.py), a column in `_rescued`
 (resources/sources/text_files.py), wider types (resources/delta/columns.py).
 
 Until the switch the log keeps its types, as live runs write it. A rebuild casts what it reads of it.

@@ -1,4 +1,5 @@
-"""The second computation that checks compare with: results of windows, late drops, duplicates.
+"""The second computation that checks and audits compare with: windows, joins, late drops, duplicates.
 
-Here: comparing. Not here: the SQL that recounts (resources/recount/).
+Here: comparing, and results of windows and joins recomputed. Not here: drops recounted from the log
+(resources/recount/).
 """

@@ -1,6 +1,6 @@
 """Running the cases of a spec in memory: all of them at once, each as a whole and cut into segments at every record.
 
-Here: records of cases as frames, of the source's types and with a place in the log, which segments are run, how many
+Here: case records as frames, with the source's types and a place in the log, which segments are run, how many
 logs are judged together, and the contents of the tables after each. Not here: keys (timeops/cases.py), the stages
 (timeops/engine.py), what is compared (differences.py).
 

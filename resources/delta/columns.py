@@ -1,7 +1,7 @@
 """The columns of a Delta table: to create it, to compare it with a wanted schema, to show it.
 
 Here: schemas as Delta's JSON has them. Not here: bringing a table up to date (migration.py), the choice of columns
-(tables.py, assets/schemas.py), which changes of a spec are allowed (timeops/spec/changes.py).
+(resources/tables.py, assets/schemas.py), which changes of a spec are allowed (timeops/spec/changes.py).
 """
 
 import json

@@ -1,8 +1,8 @@
 """Tables brought up to date: columns that a changed spec adds or widens, and columns that an earlier Tidemark named.
 
-Not here: comparing columns (columns.py), the choice of columns (tables.py, assets/schemas.py), which changes of a
-spec are allowed (timeops/spec/changes.py), rows of `_state/files` of format 1, which are read as they are
-(sources/known_files.py).
+Not here: comparing columns (columns.py), the choice of columns (resources/tables.py, assets/schemas.py), which
+changes of a spec are allowed (timeops/spec/changes.py), rows of `_state/files` of format 1, which are read as they
+are (sources/known_files.py).
 
 To add, widen or rename columns does not change rows, so it is maintenance like joining small files. Rows with a wider
 type are rewritten: Delta's own widening leaves them as they are and marks the table with a feature that few

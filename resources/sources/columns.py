@@ -445,7 +445,7 @@ def _csv_words(cut: Dialect) -> dict[str, Any]:
 
 
 def check_json(path: str, source: FilesSource, known_bytes: int) -> Columns:
-    """Check a file of JSON lines, see `FileFormat.check`."""
+    """Check a file of JSON lines, see `Check` in known_files.py."""
     _check_text(path, "json")
     with open_bytes(path) as file:
         file.seek(0 if is_compressed(path) else known_bytes)
@@ -453,7 +453,7 @@ def check_json(path: str, source: FilesSource, known_bytes: int) -> Columns:
 
 
 def check_csv(path: str, source: FilesSource, known_bytes: int) -> Columns:  # noqa: ARG001
-    """Check a file of CSV, see `FileFormat.check`: only a header names its columns."""
+    """Check a file of CSV, see `Check` in known_files.py: only a header names its columns."""
     _check_text(path, "csv")
     if not source.options.get("header", False):
         return ()
@@ -465,7 +465,7 @@ def check_csv(path: str, source: FilesSource, known_bytes: int) -> Columns:  # n
 
 
 def check_parquet(path: str, source: FilesSource, known_bytes: int) -> Columns:  # noqa: ARG001
-    """Check a parquet file by its footer, see `FileFormat.check`."""
+    """Check a parquet file by its footer, see `Check` in known_files.py."""
     footer = parquet_looks().footer(path)
     columns_in_file(path, source, wanted_columns(source), footer.names)
     for codec in sorted(footer.codecs.intersection(_CODECS_OF_NO_SPARK)):

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tidemark.resources.places.stores import Stored
 
 Check = Callable[[str, FilesSource, int], Columns]
-"""Says whether a file fits its source, see `check` of `FileFormat` in files.py."""
+"""Says whether a file fits its source, see `check_json` and others in columns.py."""
 NOT_READ_YET = -1
 """Value for `records` of a file: the same number as the file with the same bytes is going to have."""
 

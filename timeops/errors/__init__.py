@@ -1,6 +1,7 @@
 """The tree of errors that a user may meet.
 
-Here: what went wrong, in the words of the field. Not here: exit codes, tracebacks, logging (see pipelines/cli.py).
+Here: what went wrong, in the words of the field. Not here: exit codes, tracebacks, logging (see
+pipelines/command_line.py).
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Figures about a whole log: what became of its records, what was lost and why, and what other tolerances would do.
+"""Figures about a log or a part of it: what became of records, what was lost and why, and what other tolerances do.
 
 Here: numbers, for people and their decisions. Not here: the rules (../watermark/, ../events/), reading tables
 (assets/).

@@ -34,7 +34,7 @@ OF_EARLIER, OF_SEGMENT, OF_TABLE = 0, 1, 2
 
 
 def joined(several: Iterable[Arrays]) -> Arrays:
-    """Return values of one class, all of whose fields are arrays, as one value; at least one is there."""
+    """Concatenate instances of a class whose fields are all arrays; there must be at least one."""
     parts = list(several)
     arrays = zip(*(vars(part).values() for part in parts), strict=True)
     return type(parts[0])(*map(np.concatenate, arrays))

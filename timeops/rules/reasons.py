@@ -38,7 +38,7 @@ class Reason(StrEnum):
         return made
 
     # `extract` in timeops/events/event_time.py, whose CASE has their order; of MALFORMED the source's reader decides,
-    # in `_malformed`: `to_records` and `too_large` in resources/sources/records.py, and text_files.py next to it
+    # in `_malformed`: `to_records` and `too_large` in records.py of resources/sources/, and text_files.py there
     MALFORMED = ("malformed", Stage.INGEST, False, "the record does not fit the schema of its source")
     NO_ARRIVAL_TIME = ("no_arrival_time", Stage.INGEST, False, "nothing says when the record arrived")
     BAD_EXPRESSION = (  # of a window: `unfit` in timeops/windows/membership.py

@@ -2,7 +2,7 @@
 
 Here: what the parts of a spec mean for each other, adding up the waits of sources for others (F, alignment). Not
 here: reading a spec (../spec/), what the rules do, which sources wait (../watermark/alignment.py), what a silence is
-without them (../watermark/fold.py).
+without them (../watermark/clock.py).
 """
 
 from collections.abc import Iterable, Mapping

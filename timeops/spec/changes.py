@@ -501,7 +501,7 @@ def _columns(spec: Spec, name: str) -> dict[str, str]:
 
 
 def _used_by(column: str, spec: Spec) -> str:
-    """Say what the nulls of a new column are to the windows that are computed from it; empty where none is."""
+    """Describe how nulls in a new column affect the windows computed from it; empty if no window uses it."""
     windows = spec.event_windows
     groups = [
         window.name for window in windows if any(mentions(text, column) for _, text in window.group_expressions)

@@ -120,7 +120,7 @@ def rises_across(items: Items, start: Fold, rises: Array, across: int) -> Array:
 
 
 def _standing(start: Fold, first: int) -> tuple[Array, Array]:
-    """Return of each timeline whether it is in the minimum, and the clock from which on it is idle."""
+    """For each timeline, return whether it counts towards the minimum, and the clock at which it becomes idle."""
     rows, rules = start.timelines, start.rules[0]
     part = np.where(rows["max_t"] == NONE, NO_EVENT, COUNTS).astype(np.int64)
     idle_from = np.full(len(rows), NEVER)

@@ -364,7 +364,7 @@ def _apply_idle(
 
 def raise_by_clock(timeline: Any, proposed: int) -> None:
     """Raise a timeline's watermark on behalf of the clock."""
-    if proposed > timeline["computed"]:
+    if proposed > timeline["computed"]:  # it never goes back
         timeline["computed"], timeline["computed_set_by"] = proposed, NONE
 
 
@@ -437,7 +437,7 @@ def _move(
         proposed = _move_split(timeline, splits, split_index, was_active, t, log)
     else:
         proposed = max(t - rules["tolerance"], MIN_US)
-    if proposed > timeline["computed"]:
+    if proposed > timeline["computed"]:  # it never goes back
         timeline["computed"], timeline["computed_set_by"] = proposed, seq
         n_rises = write_rise(rises, n_rises, item, k, proposed, seq, NONE, NONE)
     if rules["every"] == 0:

@@ -2,14 +2,14 @@
 
 Here: the moments at which a window has a result, found on the driver from when its events came and how watermarks
 rose, arrays in and arrays out; what it holds at each moment; the changes that revisions make, in the shape of Delta's
-change data. Not here: which windows an event is in (kinds.py), the aggregates (results.py), storage.
+change data. Not here: which windows an event is in (kinds.py), the aggregates (aggregates.py), storage.
 
 A window has its result at moments that its events name by themselves. The first is when the watermark passes its end
 (`on_time`). Others follow for late events, when the period of the clock in which they came is over (F, Beam), or at
-each of them (`revise_every: 0 s`). With `early` a period that is over and in which events came is one too. The last
-moment is when the window closes. The bounds of a session are a window of their own. When an event changes them before
-it closes, their last moment is this event: it takes back what they have shown. The rank of a moment, and with it the
-number of a revision, is the same wherever a log is cut.
+each of them (`revise_every: 0 s`). With `early`, the end of each period in which events came is such a moment,
+too. The last one is when the window closes. The bounds of a session are a window of their own. When an event changes
+them before it closes, their last moment is this event: it takes back what they have shown. The rank of a moment, and
+with it the number of a revision, is the same wherever a log is cut.
 
 Instants and lengths are BIGINT microseconds; NONE means that there is no value.
 """

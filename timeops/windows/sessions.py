@@ -8,7 +8,7 @@ An event keeps its session open from its time until a gap later, both ends inclu
 earlier one decides. Events of a group whose spans meet are a chain, and events of two chains never meet. Under drop
 and adjust a chain is a session, cut where it is longer than `max_duration`. Only an event that came more than the
 allowed lateness behind the watermark can meet a closed session. The events of a chain with such an event are taken
-one after the other as they came, next to the sessions that are open then. So are the events of a chain in which a
+one after the other as they came, against the sessions open at that point. So are the events of a chain in which a
 flush has closed a session. So are the events of sessions that revise their results, as each of their bounds may have
 had one.
 
