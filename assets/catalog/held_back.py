@@ -61,10 +61,8 @@ def tell_dagster(instance: dg.DagsterInstance, file: SpecFile, sentences: Sequen
     event = last.event.dagster_event if last is not None and last.event is not None else None
     # A planned check has no result yet.
     has_result = event is not None and event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION
-    last_sentence = (
-        event.asset_check_evaluation_data.description if event is not None and has_result else f"{_HOLDS}."
-    )
-    if last_sentence != result.description:
+    shown = event.asset_check_evaluation_data.description if event is not None and has_result else f"{_HOLDS}."
+    if shown != result.description:
         forget_last_look(instance, file)
         instance.report_runless_asset_event(
             dg.AssetCheckEvaluation(
