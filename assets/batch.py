@@ -63,8 +63,8 @@ class BatchWriter:
     def base_is_due(self) -> bool:
         """Return whether the batch rewrites the state that is stored as a base and changes: every few batches."""
         last = self.workspace.batches.last_commit("process")
-        before = last.batch_id if last else -1
-        return self.plan.batch_id // BASE_EVERY != before // BASE_EVERY
+        last_id = last.batch_id if last else -1
+        return self.plan.batch_id // BASE_EVERY != last_id // BASE_EVERY
 
     @property
     def accepted_because(self) -> str | None:
@@ -129,8 +129,8 @@ class BatchWriter:
             where: The rows of the table that are not final.
         """
         old = self.workspace.read_base(table, filters=where)
-        others = old.alias("old").join(revised.alias("new"), c.same_in("old", "new", keys), "left_anti")
-        stamped = rows.withColumn(c.BATCH, self.stamp).unionByName(others, allowMissingColumns=True)
+        unrevised = old.alias("old").join(revised.alias("new"), c.same_in("old", "new", keys), "left_anti")
+        stamped = rows.withColumn(c.BATCH, self.stamp).unionByName(unrevised, allowMissingColumns=True)
         return self.replace(table, stamped, where=where, grows=True)
 
     def replace_pieces(

@@ -174,15 +174,17 @@ def _count_releases(batch: Batch) -> list[Counted]:
 def _are_released_in_order(batch: Batch) -> bool:
     """Return whether one pass without Spark shows that all is well; otherwise a query finds what is wrong."""
     lake, plan, ordered = batch.workspace.lake, batch.plan, tables.ORDERED_EVENTS
-    after, of_batch = batch.workspace.progress.position_after(plan.batch_id), [(c.BATCH, "=", plan.batch_id)]
+    position, of_batch = batch.workspace.progress.position_after(plan.batch_id), [(c.BATCH, "=", plan.batch_id)]
     if batch.workspace.spec.keeps_timelines:
         table, columns = tables.TIMELINES, [c.TIMELINE, "watermark"]
         pieces_after = pieces(lake, table, lake.version(table), columns, of_batch)
         moved = pa.Table.from_batches(pieces_after, pa.schema([(columns[0], pa.string()), (columns[1], pa.int64())]))
     else:
-        moved = one_timeline(after)
+        moved = one_timeline(position)
     names, limits = moved[c.TIMELINE], pc.fill_null(moved["watermark"], c.MIN_US).to_pylist()
-    limits_us = {name: _NEVER_US if after.final else us for name, us in zip(names.to_pylist(), limits, strict=True)}
+    limits_us = {
+        name: _NEVER_US if position.final else us for name, us in zip(names.to_pylist(), limits, strict=True)
+    }
     timelines = batch.timelines.filter(pc.is_in(batch.timelines[c.TIMELINE], value_set=names))
     starts = dict(
         zip(timelines[c.TIMELINE].to_pylist(), pc.fill_null(timelines[RELEASED], 0).to_pylist(), strict=True)

@@ -206,19 +206,19 @@ def _accounts(batch: Batch, join: JoinSpec, written: pa.Table | None) -> list[Me
     answered = of_left[1]
     rows = f"{final:,} last answers of `{name}` were written; expected "
     rows += f"{answered:,}, one for each event" if join.how == "left" else f"{answered:,} or fewer"
-    wanted = answered if join.how == "left" else min(final, answered)
-    return [*accounts, Measured(f"last answers of {name}", wanted, final, rows)]
+    expected = answered if join.how == "left" else min(final, answered)
+    return [*accounts, Measured(f"last answers of {name}", expected, final, rows)]
 
 
 def _account(batch: Batch, join: JoinSpec, side: str, counts: tuple[int, ...]) -> Measured:
     """Compare what came of a side, or waited, with what was answered, waits or was refused."""
     lake, table = batch.workspace.lake, tables.joining_table(join.name)
     source = join.left.source if side == "left" else join.right.name
-    before, now = (
+    waited, waiting = (
         _waiting(batch, join, source, version) for version in (batch.workspace.base_of(table), lake.version(table))
     )
     came, answered, closed = counts
-    expected, accounted = before + came, answered + now + closed
+    expected, accounted = waited + came, answered + waiting + closed
     sentence = f"{accounted:,} events of the {side} side of `{join.name}` are answered, wait or are dead letters"
     sentence += f"; expected {expected:,}, all that waited or were accepted"
     return Measured(f"{side} events of {join.name}", expected, accounted, sentence)

@@ -141,7 +141,7 @@ def _ensure_upstream(context: dg.AssetExecutionContext, asset: dg.AssetSpec) -> 
     if lost:
         raise TidemarkError(
             f"{asset.key.to_user_string()} has lost upstream assets, which are the order of a run: "
-            f"{', '.join(sorted(one.to_user_string() for one in lost))}.",
+            f"{', '.join(sorted(asset.to_user_string() for asset in lost))}.",
             expected="all that it had, and maybe others",
             remedy="leave `deps` out of `post_processing`; `deps` of `translation` are added to the ones it has",
         )
@@ -209,7 +209,7 @@ def _about_input(workspace: Workspace, read: Ingested, *, has_read: bool) -> sho
         **show.rows_written(read.records),
         **show.table_rows(workspace.lake, tables.RAW_EVENTS),
         **show.numbers(numbers),
-        **{name: show.sentences(each, of=of) for name, (each, of) in sentences.items() if each},
+        **{name: show.sentences(lines, of=of) for name, (lines, of) in sentences.items() if lines},
     }
 
 
@@ -320,9 +320,9 @@ def _ensure_whole(context: dg.AssetExecutionContext, file: SpecFile) -> None:
         raise _not_whole(spec, f"{', '.join(missing)} would not be materialized, so nothing could be committed.")
 
 
-def _not_whole(spec: Spec, found: str) -> TidemarkError:
+def _not_whole(spec: Spec, sentence: str) -> TidemarkError:
     return TidemarkError(
-        found,
+        sentence,
         expected="all stages of a batch in one run: ordered_events to batches",
         remedy=f"launch the job {spec.name}_live, or materialize all of them together",
     )
@@ -398,5 +398,5 @@ def _progress(workspace: Workspace, plan: Plan, now: datetime) -> str:
     rate = records / max((now - plan.planned_at).total_seconds(), 0.001)
     per_second = f"{rate:,.0f}" if rate >= 10 else f"{rate:.1g}"  # a small batch is not «0 a second»
     left = workspace.progress.log_end() - end
-    rest = f"{left:,} of {end + left:,} records are left" if left else "no records are left"
-    return f"batch {plan.batch_id}: committed, {records:,} records, {per_second} a second; {rest}"
+    state = f"{left:,} of {end + left:,} records are left" if left else "no records are left"
+    return f"batch {plan.batch_id}: committed, {records:,} records, {per_second} a second; {state}"

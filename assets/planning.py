@@ -125,22 +125,24 @@ def next_segment(
     """
     with workspace.batches.as_of_now():
         pending, progress = workspace.batches.pending("process"), workspace.progress
-        after = workspace.batches.last_commit()
+        last_commit = workspace.batches.last_commit()
         if pending is not None:
-            return replace(segment_of(pending), after=after)
+            return replace(segment_of(pending), after=last_commit)
         first, end, flushed = progress.processed_end(), progress.log_end(), progress.position().final
         if reopen is not None:
             _check_may_reopen(workspace, flushed=flushed)
         if flushed and end > first and reopen is None:
             if _has_new_records(workspace, first):
                 raise flushed_already(workspace)
-            return LogSegment(first, first, flushes=False, after=after)
+            return LogSegment(first, first, flushes=False, after=last_commit)
         why = reopen if end > first else None
         most = min(max_events or MOST_RECORDS, MOST_RECORDS)
         read = workspace.batches.last_commit("ingest")
         # An aligned batch has records of the latest ingestion only: these sources were left waiting.
         waits = workspace.named_now(waits_in(read.plan)) if read else frozenset[Waiter]()
-        segment = LogSegment(first, min(first + most, end), flushes=False, reopens=why, waits=waits, after=after)
+        segment = LogSegment(
+            first, min(first + most, end), flushes=False, reopens=why, waits=waits, after=last_commit
+        )
         if segment.end_seq < end:
             return segment
         is_open = not flushed or why is not None

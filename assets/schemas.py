@@ -96,8 +96,8 @@ def payload_of(workspace: Workspace) -> StructType:
     if not log.exists(tables.RAW_EVENTS):
         return payload
     names = {name.lower() for name in payload.names}
-    there = StructType.fromJson(json.loads(log.schema(tables.RAW_EVENTS).to_json()))
-    stored = [field for field in there if field.name == RESCUED or not is_reserved(field.name)]
+    schema = StructType.fromJson(json.loads(log.schema(tables.RAW_EVENTS).to_json()))
+    stored = [field for field in schema if field.name == RESCUED or not is_reserved(field.name)]
     return StructType([*payload, *[field for field in stored if field.name.lower() not in names]])
 
 
@@ -135,31 +135,31 @@ def as_declared(records: DataFrame, payload: StructType, zone: str) -> DataFrame
         payload: The payload columns of the spec.
         zone: The zone of times that have none.
     """
-    there = {field.name: field.dataType for field in records.schema}
+    kinds = {field.name: field.dataType for field in records.schema}
 
     def value(field: StructField) -> Column:
-        if field.name not in there:
+        if field.name not in kinds:
             return F.lit(None).cast(field.dataType)
-        return value_as(field.name, there[field.name], field.dataType, zone)
+        return value_as(field.name, kinds[field.name], field.dataType, zone)
 
-    marks = [F.col(c.ARRIVED_AHEAD)] if c.ARRIVED_AHEAD in there else []
+    marks = [F.col(c.ARRIVED_AHEAD)] if c.ARRIVED_AHEAD in kinds else []
     return records.select(*[value(field).alias(field.name) for field in log_schema(payload)], *marks)
 
 
-def value_as(name: str, there: DataType, kind: DataType, zone: str) -> Column:
+def value_as(name: str, stored_kind: DataType, kind: DataType, zone: str) -> Column:
     """Return the values of a column of the log as another type, null where one does not fit."""
     column, words = F.col(quoted(name)), kind.simpleString()
-    if there == kind:
+    if stored_kind == kind:
         return column
-    before, now = (type_of_json(data_type.jsonValue()) for data_type in (there, kind))
+    before, now = (type_of_json(data_type.jsonValue()) for data_type in (stored_kind, kind))
     if is_wider(before.sql, now.sql):
         return F.expr(converted(quoted(name), before, now, zone))
     if isinstance(kind, StringType):
         return column.cast(kind)
-    if isinstance(there, StringType):
+    if isinstance(stored_kind, StringType):
         return F.expr(value_sql(quoted(name), kind, zone) if isinstance(kind, EXACT) else _tried(name, words))
     fits = F.expr(_tried(name, words))
-    return F.when(fits.cast(there) == column, fits)
+    return F.when(fits.cast(stored_kind) == column, fits)
 
 
 def values_hash(fields: Sequence[StructField]) -> Column:
@@ -202,9 +202,9 @@ def needed_columns(columns: Sequence[str], spec: Spec, payload: StructType, wind
         return [*spec.join_columns[window.input].in_windows, c.TIMESTAMP, c.TIMELINE]
     if window.input is not None:
         return [*result_columns(input_of(window, spec.windows), columns), c.TIMESTAMP, c.TIMELINE]
-    came = [c.CLOCK, c.WATERMARK] if window.revises else []
+    clocks = [c.CLOCK, c.WATERMARK] if window.revises else []
     open_in = [open_in_column(payload.names)] if kind_of(window).needs_others else []
-    return [*open_columns(payload), *came, *open_in]
+    return [*open_columns(payload), *clocks, *open_in]
 
 
 def joining_events(events: DataFrame, payload: StructType, join: JoinSpec) -> DataFrame:
@@ -345,9 +345,9 @@ def _made_for_another(workspace: Workspace, error: OtherColumnsError) -> SpecErr
         at: Path = ("windows", windows[error.table], "aggregates", column.name) if is_result else ()
         if not is_result and (column.name in of_sources or error.table == tables.RAW_EVENTS):
             at = ("sources", 0, "schema") if len(workspace.spec.sources) == 1 else ("sources",)
-        there, wanted = column.there.upper() or "no such column", column.wanted.upper() or "no such column"
-        has = f"calls it `{column.spelled}`" if column.spelled else f"has {there}"
-        mismatch = f"`{column.name}` is {wanted} now, and the table {workspace.lake.path(error.table)} {has}"
+        stored_type, needed_type = column.there.upper() or "no such column", column.wanted.upper() or "no such column"
+        has = f"calls it `{column.spelled}`" if column.spelled else f"has {stored_type}"
+        mismatch = f"`{column.name}` is {needed_type} now, and the table {workspace.lake.path(error.table)} {has}"
         remedy = "rebuild the tables with `tidemark rebuild SPEC`" if is_result else _OTHER_NAME
         problems.append(
             Problem(mismatch, expected="the columns of the spec that the tables were made for", remedy=remedy, at=at)
@@ -423,8 +423,8 @@ def _kept_schemas(workspace: Workspace, adjusted: Adjusted, payload: StructType)
             schemas[tables.right_rows_table(join.name)] = _checked_right_schema(join, payload)
     for window in workspace.spec.windows:
         if window.empty:
-            seen = stored_groups(seen_groups(adjusted.accepted, window))
-            schemas[tables.seen_groups_table(window.name)] = seen.schema.add(_BATCH_FIELD)
+            groups = stored_groups(seen_groups(adjusted.accepted, window))
+            schemas[tables.seen_groups_table(window.name)] = groups.schema.add(_BATCH_FIELD)
     if workspace.spec.keeps_timelines:
         schemas[tables.TIMELINES] = StructType([*from_arrow_schema(TIMELINE_SCHEMA).fields, _BATCH_FIELD])
     if workspace.spec.time.deduplicate_by:
@@ -447,9 +447,9 @@ def _checked_right_schema(join: JoinSpec, payload: StructType) -> StructType:
         ) from error
     for name in join.on:
         if payload[name].dataType != schema[name].dataType:
-            there, here = (of[name].dataType.simpleString().upper() for of in (schema, payload))
+            table_type, here = (of[name].dataType.simpleString().upper() for of in (schema, payload))
             raise SpecError(
-                f"Join {join.name}: column `{name}` is {here} in `{join.left.source}` and {there} in the table",
+                f"Join {join.name}: column `{name}` is {here} in `{join.left.source}` and {table_type} in the table",
                 expected="one type for a column of `on`",
                 remedy="change one `schema`",
             )

@@ -109,22 +109,22 @@ def days_of_batches(workspace: Workspace, *, after: int) -> Mapping[str, Mapping
     """
     batches = [commit.batch_id for commit in workspace.batches.history("process", after=after)]
     days_written = {**_days_written(workspace, batches)}
-    before = workspace.batches.commit_of(after) if batches else None
-    if before is None:
+    since = workspace.batches.commit_of(after) if batches else None
+    if since is None:
         return days_written
     for window in workspace.spec.windows:
         if not window.may_lose_rows:  # else the whole table would be read for each batch
             continue
         written = days_written.get(window.name, {})
-        if lost := {day: 0 for day in _days_lost(workspace, window, before) if day not in written}:
+        if lost := {day: 0 for day in _days_lost(workspace, window, since) if day not in written}:
             days_written[window.name] = dict(sorted({**written, **lost}.items()))
     return days_written
 
 
-def _days_lost(workspace: Workspace, window: WindowSpec, before: Commit) -> Iterable[str]:
+def _days_lost(workspace: Workspace, window: WindowSpec, since: Commit) -> Iterable[str]:
     """Return the days that have fewer results than as of a commit; none if VACUUM has deleted its files."""
     table = tables.window_table(window.name)
-    version = before.table_versions.get(table)
+    version = since.table_versions.get(table)
     if version is None or workspace.lake.opened.still_readable(table, version) is None:
         return ()
     now, old = rows_by_day(workspace, table), rows_by_day(workspace, table, version=version)
@@ -186,15 +186,15 @@ def _counted(workspace: Workspace, window: WindowSpec, which: Filters) -> dict[s
     """Count the rows of a table that match, by day."""
     table, zone = tables.window_table(window.name), workspace.spec.partitions.time_zone
     keys = [*dict.fromkeys(window.key_columns)]
-    rows, final, seen = Counter[str](), Counter[str](), list[pa.Table]()
+    rows, final, key_tables = Counter[str](), Counter[str](), list[pa.Table]()
     for piece in pieces(workspace.lake, table, workspace.base_of(table), [*keys, "_is_final"], which):
         places, labels = days_of(piece["window_start"].cast(pa.int64()).to_numpy(), zone)
         is_final = pc.fill_null(piece["_is_final"], True).to_numpy(zero_copy_only=False)
-        for counter, each in ((rows, places), (final, places[is_final])):
-            counts = np.bincount(each, minlength=len(labels))
+        for counter, days_of_rows in ((rows, places), (final, places[is_final])):
+            counts = np.bincount(days_of_rows, minlength=len(labels))
             counter.update({label: int(n) for label, n in zip(labels, counts, strict=True) if n})
-        seen.append(pa.Table.from_batches([piece]).select(keys))
-    doubled = doubled_by_day(pa.concat_tables(seen), zone) if seen else {}
+        key_tables.append(pa.Table.from_batches([piece]).select(keys))
+    doubled = doubled_by_day(pa.concat_tables(key_tables), zone) if key_tables else {}
     return {
         day: DayCounts(n, final[day], None if doubled is None else doubled.get(day, 0)) for day, n in rows.items()
     }
@@ -203,10 +203,10 @@ def _counted(workspace: Workspace, window: WindowSpec, which: Filters) -> dict[s
 def doubled_by_day(keys: pa.Table, zone: str) -> dict[str, int] | None:
     """Count by day the rows whose window and group another row has; None if Arrow does not compare them."""
     try:
-        each = keys.group_by(keys.column_names).aggregate([([], "count_all")])
+        numbers = keys.group_by(keys.column_names).aggregate([([], "count_all")])
     except pa.ArrowNotImplementedError:  # of structs and arrays
         return None
-    doubled = each.filter(pc.greater(each["count_all"], 1))
+    doubled = numbers.filter(pc.greater(numbers["count_all"], 1))
     counts = Counter[str]()
     places, labels = days_of(doubled["window_start"].cast(pa.int64()).to_numpy(), zone)
     for place, n in zip(places.tolist(), doubled["count_all"].to_pylist(), strict=True):
@@ -256,13 +256,13 @@ def counts_by_day(instants_us: NDArray[np.int64], zone: str) -> dict[str, int]:
 
 def days_of(instants_us: NDArray[np.int64], zone: str) -> tuple[NDArray[np.int64], list[str]]:
     """Return the day of each instant as a place in a list of days, as `counts_by_day` names them, and this list."""
-    seen = np.unique(instants_us // _DAY_US)
-    plain_days = [int(day) for day in seen if _FIRST_DAY < day < _LAST_DAY]
-    days = sorted({EPOCH.date() + timedelta(days=day + more) for day in plain_days for more in (-1, 0, 1, 2)})
+    days_seen = np.unique(instants_us // _DAY_US)
+    plain_days = [int(day) for day in days_seen if _FIRST_DAY < day < _LAST_DAY]
+    days = sorted({EPOCH.date() + timedelta(days=day + offset) for day in plain_days for offset in (-1, 0, 1, 2)})
     begins = np.array([us_of(begin_of(day, zone)) for day in days], dtype=np.int64)
     places = np.searchsorted(begins, instants_us, side="right") - 1
     labels = [day.isoformat() for day in days]
-    for day in (int(number) for number in seen if not _FIRST_DAY < number < _LAST_DAY):
+    for day in (int(number) for number in days_seen if not _FIRST_DAY < number < _LAST_DAY):
         places[instants_us // _DAY_US == day] = len(labels)
         labels.append(str(Instant(day * _DAY_US)).split(" ", maxsplit=1)[0])
     return places, labels

@@ -213,34 +213,34 @@ def _run_one(file: "SpecFile", settings: "Settings", options: "RunOptions") -> b
 
     name = file.spec.name
     with instance_at_need(settings, name, tell=say) as instance, telling(name) as tell:
-        done = run_pipeline(file, settings, options, instance=instance, tell=tell)
-    show_report(Workspace(file, settings.warehouse), done)
-    if options.reopen is not None and not done.batches:
+        report = run_pipeline(file, settings, options, instance=instance, tell=tell)
+    show_report(Workspace(file, settings.warehouse), report)
+    if options.reopen is not None and not report.batches:
         say(f"{name}: it stays flushed because there is no new input; --reopen had no effect.")
-    for message in _losses_without_alert(Workspace(file, settings.warehouse), done):
+    for message in _losses_without_alert(Workspace(file, settings.warehouse), report):
         say(f"{name}: {message}")
-    for message in (*done.alerts, *done.passed_over, *done.new_columns, *done.corrections):
+    for message in (*report.alerts, *report.passed_over, *report.new_columns, *report.corrections):
         say(f"{name}: {message}")
-    if done.waiting:
-        say(f"{name}: {len(done.waiting)} file(s) are younger than `settle`: run again to read them.")
-    if copies := done.read_before:  # they are remembered, so this is said once
+    if report.waiting:
+        say(f"{name}: {len(report.waiting)} file(s) are younger than `settle`: run again to read them.")
+    if copies := report.read_before:  # they are remembered, so this is said once
         say(f"{name}: {len(copies)} file(s) not read: their bytes were read under another name. --reread reads them.")
         say(first_lines(copies))
-    if done.held_back:
+    if report.held_back:
         what = "file(s)" if file.spec.reads_files_only else "input(s)"
-        say(f"{name}: {len(done.held_back)} {what} held back; everything else was processed.")
-        say("\n".join(done.held_back))
-    return not done.held_back
+        say(f"{name}: {len(report.held_back)} {what} held back; everything else was processed.")
+        say("\n".join(report.held_back))
+    return not report.held_back
 
 
-def _losses_without_alert(workspace: "Workspace", done: "RunReport") -> Sequence[str]:
+def _losses_without_alert(workspace: "Workspace", report: "RunReport") -> Sequence[str]:
     """Return what a run has lost lately, if it refused records and no alert says so."""
-    if not done.counts.refused:
+    if not report.counts.refused:
         return ()
     from tidemark.assets.alarms.alerts import DEAD_LETTER_RATE
     from tidemark.assets.alarms.losses.of_batch import lost_lately
 
-    is_said = any(DEAD_LETTER_RATE.name in message for message in done.alerts)
+    is_said = any(DEAD_LETTER_RATE.name in message for message in report.alerts)
     return () if is_said else lost_lately(workspace)
 
 
@@ -268,14 +268,14 @@ def _with_expressions(wrong: SpecFileError, path: Path, overrides: Sequence[str]
     """Add what is wrong with the expressions of a spec to what is wrong with its keys: all at once."""
     from tidemark.pipelines.spec_files import rest_of
 
-    rest = rest_of(path, overrides)
-    if rest is None:
+    readable = rest_of(path, overrides)
+    if readable is None:
         return wrong
     try:
-        _check_expressions(rest.file)
+        _check_expressions(readable.file)
     except SpecFileError as error:
-        more = [rest.in_file(problem) for problem in error.problems]
-        return spec_error(rest.file.name, [*wrong.problems, *more], wrong.lines)
+        problems = [readable.in_file(problem) for problem in error.problems]
+        return spec_error(readable.file.name, [*wrong.problems, *problems], wrong.lines)
     except Exception:  # such as a machine without Java: the keys are wrong all the same
         return wrong
     return wrong

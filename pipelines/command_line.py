@@ -192,8 +192,8 @@ def put(text: str) -> None:
 
 def first_lines(lines: Sequence[str]) -> str:
     """Return the first of some lines, and a line on how many more there are."""
-    more = len(lines) - _MOST_NAMED
-    return "\n".join([*lines[:_MOST_NAMED], *([f"... and {more} more"] if more > 0 else [])])
+    n_more = len(lines) - _MOST_NAMED
+    return "\n".join([*lines[:_MOST_NAMED], *([f"... and {n_more} more"] if n_more > 0 else [])])
 
 
 def read_specs(paths: Sequence[Path], overrides: Sequence[str]) -> list["SpecFile"]:
@@ -237,11 +237,11 @@ def read_all(paths: Sequence[Path], read: Callable[[Path], Read], *, what: str) 
         SpecError: Some are wrong, and all of these are named.
         TidemarkError: One of them met an unexpected error.
     """
-    done: list[Read] = []
+    files_read: list[Read] = []
     wrong: dict[Path, TidemarkError] = {}
     for path in paths:
         try:
-            done.append(read(path))
+            files_read.append(read(path))
         except Exception as error:  # an unexpected one must not hide what is wrong with the others
             wrong[path] = as_ours(error)
     if wrong and len(paths) > 1:
@@ -255,7 +255,7 @@ def read_all(paths: Sequence[Path], read: Callable[[Path], Read], *, what: str) 
         raise kind(f"{faults}\nNothing was done: all {what} are read first, and {counts}.")
     for failure in wrong.values():
         raise failure
-    return done
+    return files_read
 
 
 def for_each(items: Sequence[Item], act: Callable[[Item], object], *, name_of: Callable[[Item], str]) -> int:
@@ -274,8 +274,8 @@ def for_each(items: Sequence[Item], act: Callable[[Item], object], *, name_of: C
         except Exception as error:  # whatever it is, it hides nothing of the others
             failure, name = as_ours(error), name_of(item)
             if isinstance(failure, MachineError):
-                if rest := [name_of(other) for other in items[position + 1 :]]:
-                    say(f"Not done: {', '.join(rest)}. What stops {name} would stop them as well:")
+                if names_left := [name_of(other) for other in items[position + 1 :]]:
+                    say(f"Not done: {', '.join(names_left)}. What stops {name} would stop them as well:")
                 raise failure from error
             failures.add(say_error(failure, of=name if len(items) > 1 else ""))
     return min(failures, default=0)

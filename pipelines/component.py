@@ -69,24 +69,25 @@ class PipelinesScaffolder(dg.Scaffolder[ScaffoldParams]):
         Raises:
             SpecError: The folder of specs is not there.
         """
-        there, folder = request.params.specs, request.target_path.parent if request.append else request.target_path
-        if there is None:
+        specs_path = request.params.specs
+        folder = request.target_path.parent if request.append else request.target_path
+        if specs_path is None:
             lay_out_example(folder, ROOMS)
-        elif not Path(there).exists():
+        elif not Path(specs_path).exists():
             raise SpecError(
-                f"{Path(there).absolute()}: there is no such folder",
+                f"{Path(specs_path).absolute()}: there is no such folder",
                 expected="a folder of specs, or a spec file",
                 remedy="correct --specs, or leave it out: then an example is written",
             )
-        place = os.path.relpath(there, request.project_root) if there else ""
+        place = os.path.relpath(specs_path, request.project_root) if specs_path else ""
         if request.append:
-            scaffold_component(request, {"specs": _in_project(place) if there else "specs"})
+            scaffold_component(request, {"specs": _in_project(place) if specs_path else "specs"})
         elif request.scaffold_format == "yaml":
-            specs = f'"{_in_project(place)}"' if there else _EXAMPLE_SPECS
+            specs = f'"{_in_project(place)}"' if specs_path else _EXAMPLE_SPECS
             (folder / "defs.yaml").write_text(_DEFS.format(type=request.type_name, specs=specs), encoding="utf-8")
         else:
             module, _, name = request.type_name.rpartition(".")
-            specs = f'context.project_root / "{place}"' if there else 'Path(__file__).parent / "specs"'
+            specs = f'context.project_root / "{place}"' if specs_path else 'Path(__file__).parent / "specs"'
             text = _COMPONENT.format(module=module, name=name, specs=specs)
             (folder / "component.py").write_text(text, encoding="utf-8")
 

@@ -75,14 +75,14 @@ def definitions_of_wrong(wrong: Sequence[WrongSpec], look: Look, translate: Tran
     Checks and sensor look again, so that they report the files as they are.
     """
     assets = {
-        one.path: _translated(_asset(one, key), translate) for one, key in zip(wrong, _keys(wrong), strict=True)
+        spec.path: _translated(_asset(spec, key), translate) for spec, key in zip(wrong, _keys(wrong), strict=True)
     }
     by_pipeline: dict[str, dict[Path, AssetKey]] = defaultdict(dict)
-    for one in wrong:
-        by_pipeline[one.pipeline][one.path] = assets[one.path].key
+    for spec in wrong:
+        by_pipeline[spec.pipeline][spec.path] = assets[spec.path].key
     return Definitions(
         assets=[*assets.values()],
-        asset_checks=[_check(one, assets[one.path].key, look) for one in wrong],
+        asset_checks=[_check(spec, assets[spec.path].key, look) for spec in wrong],
         sensors=[_sensor(name, keys, look) for name, keys in by_pipeline.items()],
     )
 
@@ -101,27 +101,27 @@ def _translated(spec: AssetSpec, translate: Translate | None) -> AssetSpec:
 def _keys(wrong: Sequence[WrongSpec]) -> list[AssetKey]:
     """Return a key for each, of letters that Dagster takes: the pipeline and the file, such as `shop/shop_yaml`."""
     keys: list[AssetKey] = []
-    for one in wrong:
-        name = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in one.path.name)
-        taken = sum(key.path[:2] == [one.pipeline, name] for key in keys)
-        keys.append(AssetKey([one.pipeline, name, str(taken + 1)] if taken else [one.pipeline, name]))
+    for spec in wrong:
+        name = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in spec.path.name)
+        taken = sum(key.path[:2] == [spec.pipeline, name] for key in keys)
+        keys.append(AssetKey([spec.pipeline, name, str(taken + 1)] if taken else [spec.pipeline, name]))
     return keys
 
 
-def _asset(one: WrongSpec, key: AssetKey) -> AssetSpec:
+def _asset(spec: WrongSpec, key: AssetKey) -> AssetSpec:
     about = (
-        f"There is no pipeline for this spec.\n\n```text\n{one.message}\n```\n\nOnce it is fixed, reload the code "
+        f"There is no pipeline for this spec.\n\n```text\n{spec.message}\n```\n\nOnce it is fixed, reload the code "
         "location."
     )
     return AssetSpec(
-        key, group_name=one.pipeline, description=about, kinds={"yaml"}, metadata={"file": str(one.path)}
+        key, group_name=spec.pipeline, description=about, kinds={"yaml"}, metadata={"file": str(spec.path)}
     )
 
 
-def _check(one: WrongSpec, key: AssetKey, look: Look) -> AssetChecksDefinition:
+def _check(spec: WrongSpec, key: AssetKey, look: Look) -> AssetChecksDefinition:
     @asset_check(asset=key, name=CHECK, description=_HOLDS)
     def is_a_pipeline() -> AssetCheckResult:
-        message = _now(look).get(one.path)
+        message = _now(look).get(spec.path)
         return AssetCheckResult(
             passed=message is None, severity=AssetCheckSeverity.ERROR, description=message or _MENDED
         )
@@ -143,8 +143,8 @@ def _sensor(pipeline: str, keys: dict[Path, AssetKey], look: Look) -> SensorDefi
     )
     def wrong_specs(context: SensorEvaluationContext) -> SensorResult:
         now = {path: message for path, message in _now(look).items() if path in keys}
-        found = {"/".join(key.path): now.get(path) for path, key in keys.items()}
-        told = json.loads(context.cursor) if context.cursor else {}
+        messages = {"/".join(key.path): now.get(path) for path, key in keys.items()}
+        reported = json.loads(context.cursor) if context.cursor else {}
         new = [
             AssetCheckEvaluation(
                 asset_key=key,
@@ -154,16 +154,16 @@ def _sensor(pipeline: str, keys: dict[Path, AssetKey], look: Look) -> SensorDefi
                 description=now.get(path, _MENDED),
             )
             for path, key in keys.items()
-            if told.get("/".join(key.path), "") != now.get(path)
+            if reported.get("/".join(key.path), "") != now.get(path)
         ]
         why = f"{len(now)} of {len(keys)} still wrong; {len(new)} newly reported"
-        return SensorResult(skip_reason=why, asset_events=new, cursor=json.dumps(found))
+        return SensorResult(skip_reason=why, asset_events=new, cursor=json.dumps(messages))
 
     return wrong_specs
 
 
 def _now(look: Look) -> dict[Path, str]:
-    return {one.path: one.message.replace("\n", "  \n") for one in look()}  # as Markdown, line by line
+    return {spec.path: spec.message.replace("\n", "  \n") for spec in look()}  # as Markdown, line by line
 
 
 Named = str | PathLike[str]
@@ -207,20 +207,20 @@ def definitions(
     if not places:
         raise SpecError("`specs` names no place", expected="a folder of specs, a spec file, or several of these")
     paths = [Path(place).absolute() for place in places]
-    known = from_environment(paths[0], warehouse=place_of(warehouse) if warehouse is not None else None)
-    settings = replace(known, spark=spark or known.spark)
+    from_env = from_environment(paths[0], warehouse=place_of(warehouse) if warehouse is not None else None)
+    settings = replace(from_env, spark=spark or from_env.spark)
 
     if not any(isinstance(handler, _ToLogOfRun) for handler in TELLER.handlers):
         TELLER.addHandler(_ToLogOfRun(logging.WARNING))
-    found = read_specs(paths)
-    shown = asset_specs(found.files, settings.warehouse, translate)
+    specs_read = read_specs(paths)
+    shown = asset_specs(specs_read.files, settings.warehouse, translate)
     _ensure_distinct_keys(shown)
     asset_keys = {file.spec.name: file.asset_keys for file, _ in shown.pipelines}
     note_code_location(settings.dagster_home, asset_keys, settings.warehouse)
-    good = build_definitions(settings, found.files, shown=shown, tell=_to_log_of_run)
-    if not found.wrong:
+    good = build_definitions(settings, specs_read.files, shown=shown, tell=_to_log_of_run)
+    if not specs_read.wrong:
         return good
-    return Definitions.merge(good, definitions_of_wrong(found.wrong, lambda: read_specs(paths).wrong, translate))
+    return Definitions.merge(good, definitions_of_wrong(specs_read.wrong, lambda: read_specs(paths).wrong, translate))
 
 
 def _ensure_distinct_keys(shown: Shown) -> None:
@@ -259,13 +259,13 @@ def build_definitions(
     """
     shown = shown or asset_specs(files, settings.warehouse)
     choice = choice or choose_spark(settings, [path for file, _ in shown.pipelines for path in file.inputs])
-    each = [Definitions(assets=shown.places)]
+    parts = [Definitions(assets=shown.places)]
     for file, assets in shown.pipelines:
         look = Workspace(file, settings.warehouse, memory=memory or Memory())  # without Spark
         run = LiveRun(_opener(look, choice, accepted, tell))
-        each.append(_definitions_of(look, assets, settings, choice, run))
+        parts.append(_definitions_of(look, assets, settings, choice, run))
     resources = {SPARK: _spark_resource(tuple(sorted(choice.config.items()))), BATCH: NOTHING_ASKED}
-    return Definitions.merge(*each, Definitions(resources=resources))
+    return Definitions.merge(*parts, Definitions(resources=resources))
 
 
 def _definitions_of(
@@ -281,8 +281,8 @@ def _definitions_of(
         executor_def=in_process_executor,  # one Spark session for all steps of a run
     )
     upkeep, audit = upkeep_job(file, settings), audit_job(file, settings, choice)
-    given = spec.schedule
-    schedules = [live_schedule(looks, job.name)] if isinstance(given, str) else []
+    schedule = spec.schedule
+    schedules = [live_schedule(looks, job.name)] if isinstance(schedule, str) else []
     schedules.append(night_schedule(looks, upkeep.name, f"{upkeep.name}_nightly"))
     schedules.append(night_schedule(looks, audit.name, f"{audit.name}_weekly", weekday="sun"))
     return Definitions(
@@ -296,7 +296,7 @@ def _definitions_of(
             question_job(file, settings, choice),
         ],
         schedules=schedules,
-        sensors=[live_sensor(looks, job.name, given)] if isinstance(given, OnNewInput) else [],
+        sensors=[live_sensor(looks, job.name, schedule)] if isinstance(schedule, OnNewInput) else [],
     )
 
 
@@ -317,23 +317,23 @@ def _opener(
     accepted: Acceptance | None,
     tell: Callable[[str], None],
 ) -> OpenWorkspace:
-    given: list[tuple[StageContext, LazyPySparkResource]] = []
+    opened_with: list[tuple[StageContext, LazyPySparkResource]] = []
     sessions: list[SparkSession] = []
 
     def session() -> SparkSession:
         if not sessions:
             open_session(choice, tell)
-            sessions.append(given[0][1].spark_session)
+            sessions.append(opened_with[0][1].spark_session)
         return sessions[0]
 
     def process() -> int:
-        return process_of_run(given[0][0]).pid
+        return process_of_run(opened_with[0][0]).pid
 
-    watch = batch_watch(lambda: given[0][0].run.job_name)
+    watch = batch_watch(lambda: opened_with[0][0].run.job_name)
     workspace = replace(looks, session=session, process=process, accepted=accepted, tell=tell, watch=watch)
 
     def opened(context: StageContext, spark: LazyPySparkResource) -> Workspace:
-        given[:] = [(context, spark)]
+        opened_with[:] = [(context, spark)]
         return workspace
 
     return opened

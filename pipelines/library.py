@@ -185,9 +185,9 @@ def rebuild(
     names = chosen_windows(file.spec, _names(windows)) if windows else ()
     settings, tell = _settings(warehouse, spark), _telling(file.spec.name)
     shown = as_shown(file, settings.dagster_home)
-    asked = RebuildSettings(reason=reason, windows=[*names], to_spec=to_spec)
+    request = RebuildSettings(reason=reason, windows=[*names], to_spec=to_spec)
     with as_guest(), _instance(instance, settings, file.spec.name) as used:
-        return rebuild_pipeline(shown, settings, asked, instance=used, tell=tell)
+        return rebuild_pipeline(shown, settings, request, instance=used, tell=tell)
 
 
 def plan(
@@ -235,7 +235,7 @@ def test(spec: Named, *cases: Named, overrides: Sequence[str] = (), spark: str |
     read = [read_cases(file.spec, Path(path)) for path in cases]
     with as_guest():
         session = open_session(choose_spark(_settings(None, spark), tables=False), _telling(file.spec.name))
-        return CasesReport({one.file: tuple(judge(file, one, session)) for one in read})
+        return CasesReport({cases.file: tuple(judge(file, cases, session)) for cases in read})
 
 
 def replay(
@@ -279,10 +279,10 @@ def replay(
         if not text.strip():
             raise SpecError(f"`{name}` is empty", expected="a condition in SQL" if name == "where" else "a sentence")
     corrected = [] if fixes is None else corrected_lines(Path(fixes))
-    asked = ReplaySettings(where=where, undo=undo, corrected=corrected, reason=reason, dry_run=dry_run)
-    done = _decide(read_spec(Path(spec), overrides), asked, _settings(warehouse, spark), instance)
-    assert isinstance(done, Replayed)
-    return done
+    request = ReplaySettings(where=where, undo=undo, corrected=corrected, reason=reason, dry_run=dry_run)
+    decided = _decide(read_spec(Path(spec), overrides), request, _settings(warehouse, spark), instance)
+    assert isinstance(decided, Replayed)
+    return decided
 
 
 def rejudge(
@@ -327,10 +327,10 @@ def rejudge(
         raise SpecError("`reason` is empty", expected="a sentence")
     if sum(map(bool, (exclude, where, include))) != 1:
         raise SpecError("None or several of `exclude`, `where` and `include` are there", expected="one of them")
-    asked = RejudgeSettings(exclude=[*exclude], where=where, include=[*include], reason=reason, dry_run=dry_run)
-    done = _decide(read_spec(Path(spec), overrides), asked, _settings(warehouse, spark), instance)
-    assert isinstance(done, Rejudged)
-    return done
+    request = RejudgeSettings(exclude=[*exclude], where=where, include=[*include], reason=reason, dry_run=dry_run)
+    decided = _decide(read_spec(Path(spec), overrides), request, _settings(warehouse, spark), instance)
+    assert isinstance(decided, Rejudged)
+    return decided
 
 
 def is_complete(spec: Named, window: str, day: date | str, *, warehouse: Named | None = None) -> bool:
@@ -352,8 +352,8 @@ def is_complete(spec: Named, window: str, day: date | str, *, warehouse: Named |
     [name] = chosen_windows(file.spec, [window])
     workspace = Workspace(file, _settings(warehouse, None).warehouse)
     workspace.ensure_whole()
-    reached = {each.name: reached_by(workspace, each) for each in file.spec.windows if each.name == name}
-    return reached[name].has_completed(of_day)
+    watermarks = {window.name: reached_by(workspace, window) for window in file.spec.windows if window.name == name}
+    return watermarks[name].has_completed(of_day)
 
 
 def explain(
@@ -415,9 +415,9 @@ def advise(
         TidemarkError: Nothing was processed yet.
     """
     file = read_spec(Path(spec), overrides)
-    known = _settings(warehouse, spark)
+    known_settings = _settings(warehouse, spark)
     with as_guest():
-        return advice_of(pipeline_of(file, known, _telling(file.spec.name)))
+        return advice_of(pipeline_of(file, known_settings, _telling(file.spec.name)))
 
 
 def simulate(
@@ -446,16 +446,16 @@ def simulate(
         SpecError: The spec or a setting is wrong, or the log cannot answer for it.
         TidemarkError: Nothing was processed yet.
     """
-    if isinstance(settings, str) or any(isinstance(one, str) for one in settings):
+    if isinstance(settings, str) or any(isinstance(setting, str) for setting in settings):
         raise SpecError(
             f"`settings` is {settings!r}",
             expected="a list of settings, each a list of texts",
             remedy='[["time.out_of_orderness=10s"]]',
         )
-    file, each, stretch = read_spec(Path(spec)), settings_with(Path(spec), settings), stretch_of(first, end)
-    known = _settings(warehouse, spark)
+    file, alternatives, stretch = read_spec(Path(spec)), settings_with(Path(spec), settings), stretch_of(first, end)
+    known_settings = _settings(warehouse, spark)
     with as_guest():
-        return simulation_of(pipeline_of(file, known, _telling(file.spec.name)), each, stretch)
+        return simulation_of(pipeline_of(file, known_settings, _telling(file.spec.name)), alternatives, stretch)
 
 
 def capture(
@@ -487,14 +487,14 @@ def capture(
 
 
 def _decide(
-    file: SpecFile, asked: ReplaySettings | RejudgeSettings, settings: Settings, instance: DagsterInstance | None
+    file: SpecFile, request: ReplaySettings | RejudgeSettings, settings: Settings, instance: DagsterInstance | None
 ) -> Replayed | Rejudged:
     shown, name = as_shown(file, settings.dagster_home), file.spec.name
     with as_guest(), ExitStack() as stack:
         return decide(
             shown,
             settings,
-            asked,
+            request,
             instance=lambda: stack.enter_context(_instance(instance, settings, name)),
             tell=_telling(name),
         )

@@ -104,9 +104,9 @@ def rest_of(path: Path, overrides: Sequence[str] = ()) -> RestOfSpec | None:
     """Return what can be judged of a wrong spec file; None where too little can be read."""
     with suppress(SpecError):  # a setting that leads nowhere was told
         text = read_text(path, "the spec", remedy="")
-        if (rest := readable_rest(text, overrides)) is not None:
+        if (readable := readable_rest(text, overrides)) is not None:
             name = name_with(str(path), overrides)
-            return RestOfSpec(SpecFile(rest[0], path.resolve(), path.absolute(), text, name), rest[1])
+            return RestOfSpec(SpecFile(readable[0], path.resolve(), path.absolute(), text, name), readable[1])
     return None
 
 

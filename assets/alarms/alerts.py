@@ -205,17 +205,17 @@ def _age(batch: BatchWriter, level: str) -> _Met | None:
 def _ahead(batch: BatchWriter) -> _Met:
     """Warn of the event of the batch that was furthest ahead, else of the watermark if it still is."""
     workspace, plan = batch.workspace, batch.plan
-    counts, after = workspace.progress.counts_of(plan.batch_id), workspace.progress.position_after(plan.batch_id)
+    counts, position = workspace.progress.counts_of(plan.batch_id), workspace.progress.position_after(plan.batch_id)
     if FURTHEST_US in counts and not workspace.spec.uses_splits:  # of several splits the lowest counts
         ahead = timedelta(microseconds=counts[FURTHEST_US])
         sentence = f"record {counts[FURTHEST_SEQ]} has the event time {_utc(counts[FURTHEST_T_US])}"
         return _far(batch, ahead, sentence, seq=counts[FURTHEST_SEQ])
-    if after.final or after.watermark_us is None or after.clock_us is None:
+    if position.final or position.watermark_us is None or position.clock_us is None:
         return _far(batch, timedelta(0), "")
-    ahead = timedelta(microseconds=after.watermark_us - after.clock_us)
-    seq = _set_by(workspace, after) if ahead > workspace.spec.alerts.far_ahead else None
+    ahead = timedelta(microseconds=position.watermark_us - position.clock_us)
+    seq = _set_by(workspace, position) if ahead > workspace.spec.alerts.far_ahead else None
     since = "" if seq is None else f" since record {seq}"
-    return _far(batch, ahead, f"the watermark is {_utc(after.watermark_us)}{since}", seq=seq)
+    return _far(batch, ahead, f"the watermark is {_utc(position.watermark_us)}{since}", seq=seq)
 
 
 def _clock_ahead(batch: BatchWriter) -> _Met:
@@ -274,11 +274,11 @@ def _far(batch: BatchWriter, ahead: timedelta, what: str, *, than: str = "the cl
     )
 
 
-def _set_by(workspace: Workspace, after: Position) -> int | None:
+def _set_by(workspace: Workspace, position: Position) -> int | None:
     """Return the number of the record that set the watermark, if one record did."""
-    seq = after.set_by
-    if seq is None and after.max_t_us is not None:  # one of several timelines has it
-        newest = [("max_timestamp", "=", instant_of(after.max_t_us))]
+    seq = position.set_by
+    if seq is None and position.max_t_us is not None:  # one of several timelines has it
+        newest = [("max_timestamp", "=", instant_of(position.max_t_us))]
         rows = workspace.lake.rows(tables.WATERMARKS, columns=["watermark_set_by"], filters=newest)
         numbers = [number for number in rows["watermark_set_by"].to_pylist() if number is not None]
         seq = min(numbers, default=None)

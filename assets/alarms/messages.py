@@ -131,8 +131,8 @@ def _worst(conditions: tuple[Condition, ...]) -> dict[str, _State]:
         same = [condition for condition in of_name if not condition.is_checked] or of_name
         level = max((condition.level for condition in same), key=lambda level: _RANK[level])
         some = [condition.sentence for condition in same if condition.level == level]
-        more = [f"And {len(some) - _MOST_SENTENCES} more."] if len(some) > _MOST_SENTENCES else []
-        states[name] = _State(level, 0, "\n".join([*some[:_MOST_SENTENCES], *more]))
+        ending = [f"And {len(some) - _MOST_SENTENCES} more."] if len(some) > _MOST_SENTENCES else []
+        states[name] = _State(level, 0, "\n".join([*some[:_MOST_SENTENCES], *ending]))
     return states
 
 

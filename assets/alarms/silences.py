@@ -76,8 +76,8 @@ def silences_after(log: LogTables, batch_id: int, clock_us: int | None) -> tuple
 
 def in_words(silences: Sequence[Silent]) -> str:
     """Say who is silent."""
-    more = [f"and {len(silences) - _MOST_NAMED:,} more"] if len(silences) > _MOST_NAMED else []
-    return "; ".join([*(silence.in_words for silence in silences[:_MOST_NAMED]), *more])
+    ending = [f"and {len(silences) - _MOST_NAMED:,} more"] if len(silences) > _MOST_NAMED else []
+    return "; ".join([*(silence.in_words for silence in silences[:_MOST_NAMED]), *ending])
 
 
 def _length(us: int) -> str:

@@ -33,9 +33,9 @@ def audit_counts(workspace: Workspace, readable: Callable[[str], bool]) -> Itera
         yield from _audit_watermarks(workspace)
     if readable(tables.FILES):
         yield from _audit_files(workspace)
-    commits, gone = workspace.batches.counted(), gone_of(workspace)
+    commits, removals = workspace.batches.counted(), gone_of(workspace)
     if readable(tables.DEAD_LETTERS):
-        yield from _audit_letters(workspace, commits, gone.get(tables.DEAD_LETTERS))
+        yield from _audit_letters(workspace, commits, removals.get(tables.DEAD_LETTERS))
     if workspace.spec.outputs.ordered_events:
         if readable(tables.ORDERED_EVENTS):
             written, table = _rows_by_batch(workspace, tables.ORDERED_EVENTS), tables.ORDERED_EVENTS
@@ -44,7 +44,7 @@ def audit_counts(workspace: Workspace, readable: Callable[[str], bool]) -> Itera
                 "released events",
                 written,
                 lambda counts: counts.ordered - counts.removed(table),
-                gone.get(table),
+                removals.get(table),
             )
             yield from _wrong(workspace, table, ordered)
         if readable(tables.HELD_EVENTS):
@@ -56,27 +56,27 @@ def audit_counts(workspace: Workspace, readable: Callable[[str], bool]) -> Itera
 
 
 def _difference(
-    commits: Sequence[Commit], what: str, written: ByBatch, count: Callable[[Counts], int], gone: Gone | None
+    commits: Sequence[Commit], what: str, written: ByBatch, count: Callable[[Counts], int], removal: Gone | None
 ) -> str | None:
     """Return in words how rows of a table differ from what the batches counted; None where they do not.
 
     A rebuild of some windows, and a decision on records, count differences from what earlier batches counted: with
-    them the sums alone are compared. So are batches that have lost rows, which are `gone`: `count` is without these.
+    them the sums alone are compared. So are batches that have lost rows to `removal`: `count` is without these.
     """
-    wanted, rows = sum(count(commit.counts) for commit in commits), sum(written.values())
-    last = -1 if gone is None else gone.last_batch
-    whole = [commit for commit in commits if commit.plan.kind == "process" and commit.batch_id > last]
-    off = [commit for commit in whole if count(commit.counts) != written.get(commit.batch_id, 0)]
+    counted, rows = sum(count(commit.counts) for commit in commits), sum(written.values())
+    last = -1 if removal is None else removal.last_batch
+    complete = [commit for commit in commits if commit.plan.kind == "process" and commit.batch_id > last]
+    off = [commit for commit in complete if count(commit.counts) != written.get(commit.batch_id, 0)]
     has_corrections = any(commit.plan.kind not in ("process", "retention") for commit in commits)
-    if rows == wanted and (has_corrections or not off):
+    if rows == counted and (has_corrections or not off):
         return None
-    sentence = f"it has {rows:,} {what}, and the batches counted {wanted:,}"
+    sentence = f"it has {rows:,} {what}, and the batches counted {counted:,}"
     if off and not has_corrections:
-        each = [
+        off_by = [
             f"batch {commit.batch_id} counted {count(commit.counts):,} of its {written.get(commit.batch_id, 0):,}"
             for commit in off[:_MOST_SHOWN]
         ]
-        sentence += f" ({', '.join(each)})"
+        sentence += f" ({', '.join(off_by)})"
     return sentence
 
 
@@ -93,13 +93,13 @@ def _rows_by_batch(workspace: Workspace, table: str) -> ByBatch:
 
 def _audit_held(workspace: Workspace, commits: Sequence[Commit]) -> Iterator[Finding]:
     table, total = tables.HELD_EVENTS, Counts.sum(commit.counts for commit in commits)
-    held, wanted = workspace.lake.row_count(table, workspace.base_of(table)), total.accepted - total.ordered
-    if held != wanted:
-        what = f"it has {plural(held, 'event')}, and the batches have accepted {wanted:,} more than they released"
+    held, counted = workspace.lake.row_count(table, workspace.base_of(table)), total.accepted - total.ordered
+    if held != counted:
+        what = f"it has {plural(held, 'event')}, and the batches have accepted {counted:,} more than they released"
         yield wrong_rows(workspace, table, what)
 
 
-def _audit_letters(workspace: Workspace, commits: Sequence[Commit], gone: Gone | None) -> Iterator[Finding]:
+def _audit_letters(workspace: Workspace, commits: Sequence[Commit], removal: Gone | None) -> Iterator[Finding]:
     """Compare dead letters by stage, window and reason; of windows over windows batches count none."""
     table = tables.DEAD_LETTERS
     by, version = ("stage", "window_name", "reason", c.BATCH), workspace.base_of(table)
@@ -116,7 +116,7 @@ def _audit_letters(workspace: Workspace, commits: Sequence[Commit], gone: Gone |
         of, _, reason = name.rpartition(".")
         what = f"dead letters {reason}" + {"refused": "", "_replayed": " that were let in"}.get(of, f" of {of}")
         count = partial(_count_of, name)
-        yield from _wrong(workspace, table, _difference(commits, what, written[name], count, gone))
+        yield from _wrong(workspace, table, _difference(commits, what, written[name], count, removal))
 
 
 def _count_of(name: str, counts: Counts) -> int:
@@ -128,26 +128,28 @@ def _audit_watermarks(workspace: Workspace) -> Iterator[Finding]:
     table = tables.WATERMARKS
     rows = workspace.lake.rows(table, workspace.base_of(table), filters=[("_timeline", "=", None)]).to_pylist()
     of_batch = {row["_batch_id"]: row for row in rows}
-    before = Position()
+    earlier_position = Position()
     for commit in workspace.batches.history("process"):
         row, batch = of_batch.get(commit.batch_id), f"batch {commit.batch_id}"
         if row is None:
             yield wrong_rows(workspace, table, f"it has no row of {batch}")
             continue
-        there = {name: n for name, n in dict(row["counts"]).items() if name != KEPT_UNTIL}
+        row_counts = {name: n for name, n in dict(row["counts"]).items() if name != KEPT_UNTIL}
         differs = sorted(
-            name for name in {*there, *commit.counts} if there.get(name, 0) != commit.counts.get(name, 0)
+            name for name in {*row_counts, *commit.counts} if row_counts.get(name, 0) != commit.counts.get(name, 0)
         )
         if differs:
-            each = [f"{name} {there.get(name, 0):,} and {commit.counts.get(name, 0):,}" for name in differs]
-            what = f"{batch} has other counts in `{table}` and in `{tables.BATCHES}`: {', '.join(each[:_MOST_SHOWN])}"
+            pairs = [f"{name} {row_counts.get(name, 0):,} and {commit.counts.get(name, 0):,}" for name in differs]
+            what = (
+                f"{batch} has other counts in `{table}` and in `{tables.BATCHES}`: {', '.join(pairs[:_MOST_SHOWN])}"
+            )
             yield Finding(tables.BATCHES, what, "rebuild")
         position = Position.of(row)
         for name in ("watermark_us", "clock_us", "released"):
-            earlier, later = getattr(before, name), getattr(position, name)
+            earlier, later = getattr(earlier_position, name), getattr(position, name)
             if earlier is not None and (later is None or later < earlier):
                 yield wrong_rows(workspace, table, f"{name.removesuffix('_us')} goes back at {batch}")
-        before = position
+        earlier_position = position
     if len(rows) > len(of_batch):
         yield wrong_rows(workspace, table, "it has several rows of the pipeline for one batch")
 
@@ -163,11 +165,11 @@ def _audit_files(workspace: Workspace) -> Iterator[Finding]:
         if None in remembered:  # an earlier version wrote them, by their names alone
             continue
         for source, files in IngestInput.of(commit.plan).files.items():
-            gone = [str(path) for path, *_ in files if path not in remembered]
-            if gone:
-                what = f"{plural(len(gone), 'file')} of {source} that batch {commit.batch_id} has read"
-                verb = "is" if len(gone) == 1 else "are"
-                yield wrong_rows(workspace, tables.FILES, f"{what} {verb} not remembered: {gone[0]}")
+            forgotten = [str(path) for path, *_ in files if path not in remembered]
+            if forgotten:
+                what = f"{plural(len(forgotten), 'file')} of {source} that batch {commit.batch_id} has read"
+                verb = "is" if len(forgotten) == 1 else "are"
+                yield wrong_rows(workspace, tables.FILES, f"{what} {verb} not remembered: {forgotten[0]}")
 
 
 def _audit_revisions(workspace: Workspace, window: WindowSpec) -> Iterator[Finding]:

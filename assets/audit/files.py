@@ -130,10 +130,10 @@ def _audit_log(
         what = plural(len(lacks), "entry of its log is", "entries of its log are")
         yield lost(workspace, table, f"{what} missing or damaged, of version {some(lacks)}")
     # A log with gaps does not say how long its files lived.
-    wanted = versions if history.is_whole else ()
-    wrong = [file for file in history.named_by(wanted) if stored.get(file.path) != file.size]
+    complete_versions = versions if history.is_whole else ()
+    wrong = [file for file in history.named_by(complete_versions) if stored.get(file.path) != file.size]
     if wrong:  # upkeep may have deleted old ones meanwhile, and says so before
-        again = history_of(folder, entries_of(folder)[-1]).named_by(wanted)
+        again = history_of(folder, entries_of(folder)[-1]).named_by(complete_versions)
         wrong = [file for file in wrong if any(file.path == other.path for other in again)]
     if not history.is_whole:
         sizes = workspace.lake.opened.seen(table, base).sizes
@@ -146,7 +146,7 @@ def _audit_log(
 
 def _stored(folder: Place) -> Mapping[str, int]:
     """Return the bytes of each stored file by its name in the log: of a store one request lists a thousand."""
-    return {relative(place, folder): seen.st_size for place, seen in files_below(folder, "**/*.parquet")}
+    return {relative(place, folder): status.st_size for place, status in files_below(folder, "**/*.parquet")}
 
 
 def _of_file(workspace: Workspace, table: str, file: Lifetime, fault: str, *, is_old: bool) -> Finding:
@@ -171,11 +171,11 @@ def broken_file(workspace: Workspace, table: str, path: str, what: str) -> Findi
 
 def _audit_pages(workspace: Workspace, table: str, version: int, stored: Mapping[str, int]) -> Iterator[Finding]:
     """Read every page of the files that a version has; the ones that are missing or short are found already."""
-    seen = workspace.lake.opened.seen(table, version)
-    files = [path for path, size in seen.sizes.items() if stored.get(path) == size]
+    table_version = workspace.lake.opened.seen(table, version)
+    files = [path for path, size in table_version.sizes.items() if stored.get(path) == size]
     with ThreadPoolExecutor(pa.cpu_count()) as pool:
         for first in range(0, len(files), _AT_ONCE):
             some_files = files[first : first + _AT_ONCE]
-            for path, fault in zip(some_files, pool.map(seen.fault_of, some_files), strict=True):
+            for path, fault in zip(some_files, pool.map(table_version.fault_of, some_files), strict=True):
                 if fault:
                     yield broken_file(workspace, table, path, f"the file {path} {fault}")

@@ -83,5 +83,5 @@ def some(numbers: Sequence[int]) -> str:
     """Return numbers in words: ranges, of many only the first."""
     ranges = ranges_of(np.asarray(numbers, np.int64))
     shown = [f"{first:,}" if first == last else f"{first:,} to {last:,}" for first, last in ranges[:_MOST_SHOWN]]
-    more = len(ranges) - _MOST_SHOWN
-    return ", ".join(shown) + (f" and {more:,} more" if more > 0 else "")
+    n_more = len(ranges) - _MOST_SHOWN
+    return ", ".join(shown) + (f" and {n_more:,} more" if n_more > 0 else "")

@@ -93,8 +93,8 @@ class _Log:
         """Compare each clock with the one before it, where that is here, and with the record's own arrival."""
         is_first = self._firsts[place] == seqs
         is_next = np.append(False, (np.diff(seqs) == 1) & (np.diff(place) == 0))
-        before = np.where(is_first, self._before[place], np.append(NONE, clock[:-1]))
-        is_off = (arrival > clock) | ((is_first | is_next) & (np.maximum(before, arrival) != clock))
+        clock_before = np.where(is_first, self._before[place], np.append(NONE, clock[:-1]))
+        is_off = (arrival > clock) | ((is_first | is_next) & (np.maximum(clock_before, arrival) != clock))
         self.off_clock += seqs[is_off].tolist()
 
     def _at_ends(self, seqs: Numbers, clock: Numbers, place: Numbers) -> None:
@@ -108,18 +108,18 @@ class _Log:
 
 def clocks_before(workspace: Workspace) -> Mapping[int, int | None]:
     """Return by ingestion the clock of the log before it, microseconds: of the last record, or of a later tick."""
-    before = dict[int, int | None]()
+    by_ingestion = dict[int, int | None]()
     record_us: int | None = None
     tick_us: int | None = None
     for commit in workspace.batches.every_commit():
         if commit.plan.kind == "ingest":
-            before[commit.batch_id] = max((us for us in (record_us, tick_us) if us is not None), default=None)
+            by_ingestion[commit.batch_id] = max((us for us in (record_us, tick_us) if us is not None), default=None)
             record_us = commit.counts.get(LOG_CLOCK)
         elif commit.plan.kind == "process" and not commit.plan.is_replayed:
             tick_us = BatchInput.of(commit.plan).tick_us
         elif commit.plan.kind == "rebuild" and (clocks := RebuildInput.of(commit.plan).clocks) is not None:
             record_us = clocks.get(LOG_CLOCK)  # records that had moved the clock were excluded
-    return before
+    return by_ingestion
 
 
 def _said(workspace: Workspace, table: str, faults: Faults, what: str, of: str = "") -> Iterator[Finding]:
@@ -145,12 +145,12 @@ def _numbers(pairs: Sequence[tuple[int, int]]) -> list[int]:
 def _audit_ranges(workspace: Workspace) -> Iterator[Finding]:
     """Look for parts of the log that no batch, or more than one, has read or judged."""
     kinds: tuple[tuple[Kind, str], ...] = (("ingest", "read"), ("process", "judged"))
-    for kind, done in kinds:
+    for kind, verb in kinds:
         end = 0
         for commit in workspace.batches.history(kind):
             plan = commit.plan
             if plan.first_seq != end or plan_end(plan) < plan.first_seq:
-                what = f"batch {commit.batch_id} has {done} records {plan.first_seq:,} to {plan_end(plan) - 1:,}"
+                what = f"batch {commit.batch_id} has {verb} records {plan.first_seq:,} to {plan_end(plan) - 1:,}"
                 yield wrong_rows(workspace, tables.BATCHES, f"{what}, and the ones before it up to {end - 1:,}")
             if kind == "ingest" and commit.counts.records != records_in(plan):
                 what = f"batch {commit.batch_id} counts {plural(commit.counts.records, 'record')}"
@@ -184,8 +184,8 @@ def audit_releases(workspace: Workspace) -> Iterator[Finding]:
     for piece in pieces(workspace.lake, table, workspace.base_of(table), RELEASE_COLUMNS):
         Releases.of(piece, timelines).add_to(numbers)
     faults = numbers.faults()
-    gone = Counts.sum(commit.counts for commit in workspace.batches.counted()).get(REMOVED_RELEASES, 0)
-    if gone and faults.n_missing <= gone:  # of a timeline that has no row left none is missed
+    n_removed = Counts.sum(commit.counts for commit in workspace.batches.counted()).get(REMOVED_RELEASES, 0)
+    if n_removed and faults.n_missing <= n_removed:  # of a timeline that has no row left none is missed
         faults = replace(faults, missing=[], n_missing=0)
     yield from _said(workspace, table, faults, "`_release_seq`")
     if misplaced := _misplaced(workspace, faults.misplaced, timelines):
@@ -193,10 +193,10 @@ def audit_releases(workspace: Workspace) -> Iterator[Finding]:
         yield wrong_rows(workspace, table, what)
     if not workspace.spec.time.over:
         released = workspace.progress.position().released
-        seen = sum(1 + last - first for _, first, _, _, last, _, _ in _all(numbers))
-        if seen + gone != released and not (faults.n_missing or faults.doubled):
-            removed = f" and `retention` has removed {gone:,}," if gone else ""
-            what = f"it has {seen:,} released events,{removed} and `watermarks` counts {released:,}"
+        n_rows = sum(1 + last - first for _, first, _, _, last, _, _ in _all(numbers))
+        if n_rows + n_removed != released and not (faults.n_missing or faults.doubled):
+            removed = f" and `retention` has removed {n_removed:,}," if n_removed else ""
+            what = f"it has {n_rows:,} released events,{removed} and `watermarks` counts {released:,}"
             yield wrong_rows(workspace, table, what)
 
 

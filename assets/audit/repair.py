@@ -46,17 +46,17 @@ class Repair:
 
     def sentences(self) -> list[str]:
         """Return what it does, step by step, and what it leaves."""
-        done = [f"take back in {change.table}: {change.what}" for change in self.changes]
+        steps = [f"take back in {change.table}: {change.what}" for change in self.changes]
         for finding, readings in self.readings:
             paths = dict.fromkeys(path for reading in readings for path in reading.paths)
-            done.append(f"{finding.table}: read {finding.file} again from {', '.join(paths)}")
-        done += [f"commit what was read again of {finding.table}" for finding in self.unnamed]
+            steps.append(f"{finding.table}: read {finding.file} again from {', '.join(paths)}")
+        steps += [f"commit what was read again of {finding.table}" for finding in self.unnamed]
         if self.scope and self.may_rebuild:
-            done.append(f"compute {self.scope} again from the log")
-        done += map(str, self.lost)
+            steps.append(f"compute {self.scope} again from the log")
+        steps += map(str, self.lost)
         if self.scope and not self.may_rebuild:
-            done.append(f"{self.scope} can only be computed again from a log that is whole")
-        return done
+            steps.append(f"{self.scope} can only be computed again from a log that is whole")
+        return steps
 
 
 def plan_repair(workspace: Workspace, findings: Sequence[Finding]) -> Repair:

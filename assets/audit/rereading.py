@@ -118,7 +118,7 @@ def _files_of(workspace: Workspace, commit: Commit) -> Mapping[str, Sequence[Fil
 
 
 def mend_log(
-    workspace: Workspace, finding: Finding, readings: Sequence[Reading], gone: Sequence[tuple[int, int]]
+    workspace: Workspace, finding: Finding, readings: Sequence[Reading], lost_ranges: Sequence[tuple[int, int]]
 ) -> Lost | None:
     """Read the records of a lost file of the log again, and name a new file with them; return what stays lost.
 
@@ -126,7 +126,7 @@ def mend_log(
         workspace: The pipeline.
         finding: The file.
         readings: The ingestions that its records are of.
-        gone: The records that the log lacks, of this file and of others.
+        lost_ranges: The records that the log lacks, of this file and of others.
 
     Raises:
         InputError: A file cannot be read any more.
@@ -139,7 +139,7 @@ def mend_log(
         for reading in readings:
             plan = reading.commit.plan
             log = stack.enter_context(read_again(workspace, plan, reading.files, reading.before_us))
-            if why := _differs(workspace, reading, log, gone):
+            if why := _differs(workspace, reading, log, lost_ranges):
                 return Lost((max(first, plan.first_seq), min(last, plan_end(plan) - 1)), why)
             new += [partial(_some_rows, piece, first, last) for piece in log.pieces(reading.commit.batch_id)]
         workspace.lake.mend(tables.RAW_EVENTS, new, [finding.file])
@@ -153,7 +153,7 @@ def _some_rows(piece: Piece, first: int, last: int, schema: pa.Schema) -> Iterat
         yield batch.filter(pc.and_(pc.greater_equal(seqs, first), pc.less_equal(seqs, last)))
 
 
-def _differs(workspace: Workspace, reading: Reading, log: NumberedLog, gone: Sequence[tuple[int, int]]) -> str:
+def _differs(workspace: Workspace, reading: Reading, log: NumberedLog, lost_ranges: Sequence[tuple[int, int]]) -> str:
     """Return how records that were read again differ from what the log has of them; empty if they do not."""
     plan, counts, of_files = reading.commit.plan, reading.commit.counts, ", ".join(reading.paths)
     if len(log) != records_in(plan):
@@ -167,9 +167,9 @@ def _differs(workspace: Workspace, reading: Reading, log: NumberedLog, gone: Seq
     for piece in log.pieces(reading.commit.batch_id):
         again += [batch.select(_COMPARED) for batch in piece(stored)]
     rows = pa.Table.from_batches(again, schema)
-    for first, last in gone:
+    for first, last in lost_ranges:
         rows = rows.filter(pc.or_(pc.less(rows[c.SEQ], first), pc.greater(rows[c.SEQ], last)))
-    for first, end in _between(plan.first_seq, plan_end(plan), gone):
+    for first, end in _between(plan.first_seq, plan_end(plan), lost_ranges):
         within: Filters = [(c.SEQ, ">=", first), (c.SEQ, "<", end)]
         left += pieces(workspace.lake, tables.RAW_EVENTS, version, _COMPARED, within)
     if not pa.Table.from_batches(left, schema).sort_by(c.SEQ).equals(rows.sort_by(c.SEQ)):
@@ -177,9 +177,9 @@ def _differs(workspace: Workspace, reading: Reading, log: NumberedLog, gone: Seq
     return ""
 
 
-def _between(first: int, end: int, gone: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _between(first: int, end: int, lost_ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Yield the parts of a range of the log without some ranges, each with its first number and its end."""
-    for lost_first, lost_last in sorted(gone):
+    for lost_first, lost_last in sorted(lost_ranges):
         if first < min(lost_first, end):
             yield first, min(lost_first, end)
         first = max(first, lost_last + 1)

@@ -24,8 +24,8 @@ _BUCKET_US = 3_600_000_000
 
 def whole_from(workspace: Workspace, names: Sequence[str]) -> int | None:
     """Return the first instant from which some tables have all of their rows, microseconds; None if they have all."""
-    gone = [of for table, of in gone_of(workspace).items() if table in names]
-    return max((max(of.until_us, of.last_us) + 1 for of in gone), default=None)
+    removals = [of for table, of in gone_of(workspace).items() if table in names]
+    return max((max(of.until_us, of.last_us) + 1 for of in removals), default=None)
 
 
 def by_hour(workspace: Workspace, names: Sequence[str], column: str) -> Counter[int]:
@@ -33,8 +33,8 @@ def by_hour(workspace: Workspace, names: Sequence[str], column: str) -> Counter[
     hours = Counter[int]()
     for table in names:
         for piece in pieces(workspace.lake, table, workspace.base_of(table), [column]):
-            each, counts = np.unique(piece[column].cast(pa.int64()).to_numpy() // _BUCKET_US, return_counts=True)
-            hours.update(dict(zip(each.tolist(), counts.tolist(), strict=True)))
+            numbers, counts = np.unique(piece[column].cast(pa.int64()).to_numpy() // _BUCKET_US, return_counts=True)
+            hours.update(dict(zip(numbers.tolist(), counts.tolist(), strict=True)))
     return hours
 
 

@@ -89,7 +89,7 @@ def audit_verdicts(
         note("verdicts were not recounted: tables that say where records are cannot be read")
         return
     try:
-        of_batches = {each.batch_id: each for each in checkpoints_of(workspace)}
+        of_batches = {checkpoint.batch_id: checkpoint for checkpoint in checkpoints_of(workspace)}
     except KeyError:
         note(f"verdicts were not recounted: `{tables.WATERMARKS}` lacks a batch")
         return
@@ -114,30 +114,30 @@ def _judge_all(
     if workspace.spec.time.deduplicate_by and (letters_from := before_seq_of(workspace, tables.DEAD_LETTERS)):
         first_known, why = max((first_known, why), (letters_from, _DUPLICATES_GONE))
     is_begun = first_known == 0
-    before, judged, timelines = START, bookmarks.bookmark.judged, bookmarks.bookmark.timelines
+    checkpoint, judged, timelines = START, bookmarks.bookmark.judged, bookmarks.bookmark.timelines
     rules_before: RecountRules | None = None
     for commit in workspace.batches.history("process"):
         under = workspace.under(spec_of_batch(workspace, commit))
-        if not is_begun and commit.plan.first_seq >= first_known and has_state(under, before):
+        if not is_begun and commit.plan.first_seq >= first_known and has_state(under, checkpoint):
             is_begun = True
-            timelines = state_at(under, before) if commit.batch_id > judged else timelines
+            timelines = state_at(under, checkpoint) if commit.batch_id > judged else timelines
             note(f"verdicts before record {commit.plan.first_seq:,} were not recounted: {why}")
         if is_begun and records_in(commit.plan) and commit.batch_id >= judged:
             log = records_between(under, commit.plan.first_seq, plan_end(commit.plan))
-            rules = _rules_of(under, log, before, commit.plan)
+            rules = _rules_of(under, log, checkpoint, commit.plan)
             if rules_before is not None and not _are_alike(rules, rules_before):
-                if not has_state(under, before):
+                if not has_state(under, checkpoint):
                     first = f"verdicts from record {commit.plan.first_seq:,} on"
                     note(f"{first} were not recounted: the state at a change of the spec is gone")
                     return
-                timelines = state_at(under, before)
+                timelines = state_at(under, checkpoint)
             rules_before = rules
             if commit.batch_id > judged:
                 timelines = _compare(compared, _judged_again(under, log, rules, timelines, commit), rules, timelines)
                 if not rules.follows_clock:
                     compared.compare_watermark(of_batches[commit.batch_id], pc.max(timelines["computed"]).as_py())
                 bookmarks.note(judged=commit.batch_id, timelines=timelines, faults=compared.faults.to_dict())
-        before = of_batches[commit.batch_id]
+        checkpoint = of_batches[commit.batch_id]
     if not is_begun:
         note(f"verdicts were not recounted: {why}")
 
@@ -156,20 +156,20 @@ def _compare(
     return timelines
 
 
-def _rules_of(workspace: Workspace, log: DataFrame, before: Checkpoint, plan: Plan) -> RecountRules:
-    waits = waits_up_to(workspace, before.batch_id) if before.batch_id >= 0 else Waits()
-    waits = waits.from_here(before.position.clock_us, segment_of(plan).waits)
-    return rules_at(workspace, log, before.position, waits)
+def _rules_of(workspace: Workspace, log: DataFrame, checkpoint: Checkpoint, plan: Plan) -> RecountRules:
+    waits = waits_up_to(workspace, checkpoint.batch_id) if checkpoint.batch_id >= 0 else Waits()
+    waits = waits.from_here(checkpoint.position.clock_us, segment_of(plan).waits)
+    return rules_at(workspace, log, checkpoint.position, waits)
 
 
-def _are_alike(rules: RecountRules, before: RecountRules) -> bool:
+def _are_alike(rules: RecountRules, earlier_rules: RecountRules) -> bool:
     """Return whether two batches were judged by the same rules, wherever they are in the log."""
 
     def settings(of: RecountRules) -> tuple[Any, ...]:
         sources = [(s.name, s.time_zone, s.out_of_orderness_us, s.idle_timeout_us) for s in of.sources]
         return (sources, of.over, of.uses_splits, of.emit_every_us, of.unit_us, of.idle, of.windows)
 
-    return settings(rules) == settings(before)
+    return settings(rules) == settings(earlier_rules)
 
 
 def _judged_again(
@@ -214,9 +214,9 @@ class _Places:
     events_from: int
     letters_from: int
 
-    def may_be_gone(self, seqs: Numbers, wanted: NDArray[np.int8]) -> Flags:
+    def may_be_gone(self, seqs: Numbers, recounted: NDArray[np.int8]) -> Flags:
         """Return for some records whether `retention` may have removed the row that they should have."""
-        is_event = (wanted == _ACCEPTED) | self.is_let_in[seqs - self.seqs.start]
+        is_event = (recounted == _ACCEPTED) | self.is_let_in[seqs - self.seqs.start]
         return np.where(is_event, seqs < self.events_from, seqs < self.letters_from)
 
     @classmethod
@@ -274,7 +274,7 @@ class _Faults:
     @classmethod
     def of_dict(cls, stored: Mapping[str, Any]) -> "_Faults":
         """Return what `to_dict` has returned."""
-        others = {(there, wanted): seqs for there, wanted, seqs in stored.get("others", [])}
+        others = {(code, recounted): seqs for code, recounted, seqs in stored.get("others", [])}
         return cls(**{**stored, "others": others})
 
 
@@ -297,20 +297,20 @@ class _Comparison:
     def compare(self, part: Recounted, places: _Places) -> None:
         """Compare where some records are with what the second opinion says."""
         at = part.seqs - places.seqs.start
-        wanted = _codes(part, drops=places.policy == "drop")
+        recounted = _codes(part, drops=places.policy == "drop")
         expected = np.zeros(len(places.seqs), bool)
         expected[at] = True  # the others have left the log
         copies = places.copies.copy()
         if not self._knows_accepted:  # of an accepted record there is no row
-            copies[at[wanted == _ACCEPTED]] += 1
+            copies[at[recounted == _ACCEPTED]] += 1
             expected &= ~places.is_let_in
-        may_be_gone = places.may_be_gone(part.seqs, wanted) & (copies[at] == 0)
+        may_be_gone = places.may_be_gone(part.seqs, recounted) & (copies[at] == 0)
         copies[at[may_be_gone]] = 1
         self.faults.lost += self._named(places, expected & (copies == 0))
         self.faults.doubled += self._named(places, (copies > 1) | (~expected & ~places.is_let_in & (copies > 0)))
         is_there = ~places.is_let_in[at] & (copies[at] == 1) & ~may_be_gone
-        self._compare_reasons(part.seqs, places.code[at], wanted, is_there)
-        is_timed = (places.us[at] != NONE) & (wanted == _ACCEPTED) & ~places.is_let_in[at]
+        self._compare_reasons(part.seqs, places.code[at], recounted, is_there)
+        is_timed = (places.us[at] != NONE) & (recounted == _ACCEPTED) & ~places.is_let_in[at]
         if places.policy == "adjust":  # these have the time of the watermark
             is_timed &= ~part.below
         for number in np.flatnonzero(is_timed & (places.us[at] != part.t))[:_MOST_NAMED].tolist():
@@ -319,18 +319,20 @@ class _Comparison:
     def _named(self, places: _Places, which: Flags) -> list[int]:
         return [places.seqs.start + int(number) for number in np.flatnonzero(which)[:_MOST_NAMED]]
 
-    def _compare_reasons(self, seqs: Numbers, code: NDArray[np.int8], wanted: NDArray[np.int8], which: Flags) -> None:
-        which = which & (code != wanted)
+    def _compare_reasons(
+        self, seqs: Numbers, code: NDArray[np.int8], recounted: NDArray[np.int8], which: Flags
+    ) -> None:
+        which = which & (code != recounted)
         if not self._knows_accepted:
-            which &= ~((code == _NOWHERE) & (wanted == _ACCEPTED))
+            which &= ~((code == _NOWHERE) & (recounted == _ACCEPTED))
         for number in np.flatnonzero(which)[:_MOST_NAMED].tolist():
-            pair = _WORDS[int(code[number])], _WORDS[int(wanted[number])]
+            pair = _WORDS[int(code[number])], _WORDS[int(recounted[number])]
             self.faults.others.setdefault(pair, []).append(int(seqs[number]))
 
-    def compare_watermark(self, after: Checkpoint, wanted_us: int | None) -> None:
+    def compare_watermark(self, checkpoint: Checkpoint, wanted_us: int | None) -> None:
         """Compare the watermark after a batch with the one that the second opinion has there."""
-        if after.position.watermark_us != wanted_us:
-            self.faults.watermarks.append(after.batch_id)
+        if checkpoint.position.watermark_us != wanted_us:
+            self.faults.watermarks.append(checkpoint.batch_id)
 
     def findings(self) -> Iterator[Finding]:
         """Yield what is wrong."""
@@ -342,9 +344,9 @@ class _Comparison:
         if self.faults.doubled:
             what = f"{plural(len(self.faults.doubled), 'record')} of the log ended in more than one place"
             yield wrong_rows(workspace, events, f"{what}, or should not be there: {some(self.faults.doubled)}")
-        for (there, wanted), seqs in self.faults.others.items():
-            table = events if there == _WORDS[_ACCEPTED] else tables.DEAD_LETTERS
-            what = f"{plural(len(seqs), 'record is', 'records are')} {there}, and by the recount {wanted}"
+        for (code, recounted), seqs in self.faults.others.items():
+            table = events if code == _WORDS[_ACCEPTED] else tables.DEAD_LETTERS
+            what = f"{plural(len(seqs), 'record is', 'records are')} {code}, and by the recount {recounted}"
             yield wrong_rows(workspace, table, f"{what}: {some(seqs)}")
         if self.faults.times:
             seq, there_us, wanted_us = self.faults.times[0]

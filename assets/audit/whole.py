@@ -116,8 +116,8 @@ def _audit(workspace: Workspace, *, from_start: bool) -> Audit:
 
 def _as_processed(workspace: Workspace) -> Workspace:
     """Return the pipeline with the spec that last processed its log: its tables are by that one."""
-    before = spec_before(workspace) if changes_of_spec(workspace) else None
-    return workspace if before is None else workspace.under(before)
+    old_spec = spec_before(workspace) if changes_of_spec(workspace) else None
+    return workspace if old_spec is None else workspace.under(old_spec)
 
 
 def _has_one_past(workspace: Workspace, findings: "_Findings") -> bool:

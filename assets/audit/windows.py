@@ -132,8 +132,8 @@ def _said(wrong: Sequence[WrongResult]) -> str:
     lacking = sum(result.written is None for result in wrong)
     surplus = sum(result.recomputed is None for result in wrong)
     other = len(wrong) - lacking - surplus
-    each = {"lacking": lacking, "too many": surplus, "with other values": other}
-    kinds = ", ".join(f"{n:,} {kind}" for kind, n in each.items() if n)
+    counts = {"lacking": lacking, "too many": surplus, "with other values": other}
+    kinds = ", ".join(f"{n:,} {kind}" for kind, n in counts.items() if n)
     first = wrong[0]
     sentence = (
         f"{plural(len(wrong), 'result is', 'results are')} not as recomputed ({kinds}), such as {_shown(first.key)}"

@@ -44,14 +44,14 @@ def _checks_of(file: SpecFile, run: LiveRun, name: str, all_of: Sequence[Expecta
         workspace, plan = batch.workspace, batch.plan
         workspace.tell(f"batch {plan.batch_id}: checking {name}")
         with batch.stage():
-            done = run_checks(batch, name, run.losses)
-        note_failures(batch, name, done)
-        stopping = [checked for checked in done if checked.expectation.blocking and not checked.passed]
+            checks_run = run_checks(batch, name, run.losses)
+        note_failures(batch, name, checks_run)
+        stopping = [checked for checked in checks_run if checked.expectation.blocking and not checked.passed]
         # No stage of this run commits it: programs that watch batches see its end now.
         if stopping and batch.accepted_because is None:
             why = "\n".join(f"check {checked.expectation.name} failed. {checked.message}" for checked in stopping)
             workspace.batches.give_up(plan, workspace.clock.now(), why)
-        for checked in done:
+        for checked in checks_run:
             if not checked.passed:
                 context.log.error(printable(checked.message, keep="\n"))
             blocks = checked.expectation.blocking and batch.accepted_because is None

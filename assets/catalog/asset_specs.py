@@ -122,11 +122,11 @@ def asset_specs(files: Sequence[SpecFile], warehouse: Place, translate: Translat
         SpecError: `translate` changes what runs rely on: the days of a window, or that a run without input is none.
     """
     upstream = upstream_of(files, warehouse)
-    each = [(file, _asset_specs(file, warehouse, upstream)) for file in files]
+    pipelines = [(file, _asset_specs(file, warehouse, upstream)) for file in files]
     places = [*upstream.places.values()]
     if translate is None:
-        return Shown(each, places)
-    shown = [(file, specs, {name: translate(spec) for name, spec in specs.items()}) for file, specs in each]
+        return Shown(pipelines, places)
+    shown = [(file, specs, {name: translate(spec) for name, spec in specs.items()}) for file, specs in pipelines]
     keys = {plain[name].key: spec.key for _, plain, specs in shown for name, spec in specs.items()}
     return Shown([_translated(*pipeline, keys) for pipeline in shown], places)
 
@@ -138,8 +138,8 @@ def _translated(
     keys: Mapping[dg.AssetKey, dg.AssetKey],
 ) -> tuple[SpecFile, Mapping[str, dg.AssetSpec]]:
     """Return a pipeline under the keys of a translation; `keys` has the keys of all pipelines."""
-    others = {name: tuple(spec.key.path) for name, spec in specs.items() if spec.key != plain[name].key}
-    return replace(file, asset_keys=others), {
+    other_keys = {name: tuple(spec.key.path) for name, spec in specs.items() if spec.key != plain[name].key}
+    return replace(file, asset_keys=other_keys), {
         name: _fit_to_run(f"{file.spec.name}: {name}", plain[name], spec, keys) for name, spec in specs.items()
     }
 
@@ -353,7 +353,7 @@ def _window(file: SpecFile, window: WindowSpec) -> dg.AssetSpec:
         # A window may take results of other days than the one on which it starts.
         deps=[
             *(key(file, stage) for stage in UPSTREAM_OF_DAYS),
-            *(dg.AssetDep(each, partition_mapping=dg.AllPartitionMapping()) for each in inputs),
+            *(dg.AssetDep(upstream_key, partition_mapping=dg.AllPartitionMapping()) for upstream_key in inputs),
         ],
         kinds={"pyspark", "delta"},
         owners=list(spec.owners),

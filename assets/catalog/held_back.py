@@ -36,8 +36,10 @@ def forget_last_look(instance: dg.DagsterInstance, file: SpecFile) -> None:
 
 def held_back_result(file: SpecFile, sentences: Sequence[str]) -> dg.AssetCheckResult:
     """Return its result in a run, from a sentence or two for each input that cannot be taken."""
-    more = f" And {len(sentences) - 1:,} more." if len(sentences) > 1 else ""
-    sentence = f"{len(sentences):,} held back: {sentences[0]}{more} To do: {_REMEDY}." if sentences else f"{_HOLDS}."
+    ending = f" And {len(sentences) - 1:,} more." if len(sentences) > 1 else ""
+    sentence = (
+        f"{len(sentences):,} held back: {sentences[0]}{ending} To do: {_REMEDY}." if sentences else f"{_HOLDS}."
+    )
     return dg.AssetCheckResult(
         asset_key=key(file, tables.RAW_EVENTS),
         check_name=HELD_BACK,
@@ -57,9 +59,10 @@ def tell_dagster(instance: dg.DagsterInstance, file: SpecFile, sentences: Sequen
     check = dg.AssetCheckKey(key(file, tables.RAW_EVENTS), HELD_BACK)
     last = instance.event_log_storage.get_latest_asset_check_execution_by_key([check]).get(check)
     event = last.event.dagster_event if last is not None and last.event is not None else None
-    done = event is not None and event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION  # not only planned
-    before = event.asset_check_evaluation_data.description if event is not None and done else f"{_HOLDS}."
-    if before != result.description:
+    # A planned check has no result yet.
+    has_result = event is not None and event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION
+    shown = event.asset_check_evaluation_data.description if event is not None and has_result else f"{_HOLDS}."
+    if shown != result.description:
         forget_last_look(instance, file)
         instance.report_runless_asset_event(
             dg.AssetCheckEvaluation(

@@ -275,10 +275,10 @@ def _outputs(about: BatchTables, happened: BatchEvent) -> Iterator[OutputDataset
 
 
 def _written(
-    folder: Place, before: int, version: int
+    folder: Place, version_before: int, version: int
 ) -> output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet:
     """Count what the commits of a table since the version before the batch have added; maintenance adds nothing."""
-    commits = [own_commit(folder, number) for number in range(before + 1, version + 1)]
+    commits = [own_commit(folder, number) for number in range(version_before + 1, version + 1)]
     made = [commit for commit in commits if commit.writes_for]
     files = [file for commit in made for file in commit.added]
     rows = sum(commit.rows or sum(file.rows for file in commit.added) for commit in made)
@@ -388,7 +388,7 @@ def _of_log(
         inputs = [dataset_name(_place(about, source))]
         if isinstance(source, KafkaSource):
             inputs = [_topic(source, topic) for topic in _topics(source, IngestInput.of(plan))]
-        source_fields, original = _Fields(inputs), {now: there for there, now in source.rename.items()}
+        source_fields, original = _Fields(inputs), {now: stored_name for stored_name, now in source.rename.items()}
         for name in source.columns_in_tables:
             if name in columns and name not in source.added_columns:
                 source_fields.column(name, [original.get(name, name)], "IDENTITY")
@@ -456,5 +456,5 @@ def _time_texts(spec: Spec) -> str:
 def _types_of_source(source: Source) -> dict[str, str]:
     """Return the columns of a source as its input has them."""
     types = types_in_tables(source.columns, {})
-    original = {now: there for there, now in source.rename.items()}
+    original = {now: stored_name for stored_name, now in source.rename.items()}
     return {original.get(name, name): kind for name, kind in types.items()}

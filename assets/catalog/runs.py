@@ -191,9 +191,9 @@ def say_who_runs(context: StageContext) -> None:
 
 def own_tag(instance: dg.DagsterInstance, run: dg.DagsterRun, name: str) -> str | None:
     """Return a tag of a run; Dagster copies the tags of a run that failed to the run that repeats it."""
-    before = instance.get_run_by_id(run.parent_run_id) if run.parent_run_id else None
+    parent = instance.get_run_by_id(run.parent_run_id) if run.parent_run_id else None
     tag = run.tags.get(name)
-    return None if before is not None and tag == before.tags.get(name) else tag
+    return None if parent is not None and tag == parent.tags.get(name) else tag
 
 
 def _inherited(context: StageContext, workspace: Workspace) -> Plan | None:
@@ -205,8 +205,8 @@ def _inherited(context: StageContext, workspace: Workspace) -> Plan | None:
     plan = workspace.batches.pending("process") if workspace.exists else None
     if plan is None or plan.owner.id not in (run.parent_run_id, run.root_run_id):
         return None
-    before = context.instance.get_run_by_id(plan.owner.id)
-    if before is None or not before.is_finished:
+    owner = context.instance.get_run_by_id(plan.owner.id)
+    if owner is None or not owner.is_finished:
         return None
     here, now = process_of_run(context), workspace.clock.now()
     is_here = (plan.owner.host, plan.owner.pid) == (here.host, here.pid)

@@ -203,13 +203,13 @@ class _Reads:
         return True
 
     def _leads_to(self, name: str) -> set[str]:
-        reached, left = set[str](), [name]
+        pipelines, left = set[str](), [name]
         while left:
             pipeline = left.pop()
-            if pipeline not in reached:
-                reached.add(pipeline)
+            if pipeline not in pipelines:
+                pipelines.add(pipeline)
                 left += self._read.get(pipeline, ())
-        return reached
+        return pipelines
 
 
 def _places(source: Source, folder: _Folder | None) -> Iterator[dg.AssetSpec]:
@@ -231,8 +231,8 @@ def _places(source: Source, folder: _Folder | None) -> Iterator[dg.AssetSpec]:
 def _of_folder(read: _Folder) -> dg.AssetSpec:
     """Return the asset of a folder or file that no pipeline writes."""
     place = read.place
-    scheme, _, rest = uri_of(place).partition("://")
-    parts = place.parts[1:] if isinstance(place, Path) else rest.split("/")
+    scheme, _, path = uri_of(place).partition("://")
+    parts = place.parts[1:] if isinstance(place, Path) else path.split("/")
     return _spec(_key(scheme, *filter(None, parts)), read)
 
 

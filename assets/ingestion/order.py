@@ -154,9 +154,9 @@ def _none_last(key: Array) -> Array:
     return np.where(key == NONE, _LAST, key) if len(key) and key.min() == NONE else key
 
 
-def _ranked_texts(first: pa.Array, others: pa.ChunkedArray) -> tuple[list[str], NDArray[np.int32]]:
+def _ranked_texts(first: pa.Array, other_texts: pa.ChunkedArray) -> tuple[list[str], NDArray[np.int32]]:
     """Return different texts in the order of their bytes, and the place of each text among them; -1 for null."""
-    texts = pa.chunked_array([first.dictionary_encode(), *others.dictionary_encode().chunks])
+    texts = pa.chunked_array([first.dictionary_encode(), *other_texts.dictionary_encode().chunks])
     chunks = texts.unify_dictionaries().chunks
     names = chunks[0].dictionary.to_pylist()
     ranks = np.empty(len(names) + 1, np.int32)

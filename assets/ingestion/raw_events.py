@@ -77,11 +77,11 @@ class Ingested:
     first_met: tuple[str, ...] = ()
     corrections: tuple[str, ...] = ()
 
-    def then(self, more: "Ingested") -> "Ingested":
+    def then(self, other: "Ingested") -> "Ingested":
         """Return the sum of this ingestion and the next."""
         names = [field.name for field in fields(self) if field.name != "input_seen"]
-        both: dict[str, Any] = {name: getattr(self, name) + getattr(more, name) for name in names}
-        return Ingested(more.input_seen, **both)
+        both: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in names}
+        return Ingested(other.input_seen, **both)
 
 
 def ingest(workspace: Workspace, run_id: str, *, reread: bool = False, end_of_input: str | None = None) -> Ingested:
@@ -134,8 +134,8 @@ def _ingest(workspace: Workspace, run_id: str, waiting: Waiting) -> Ingested:
         if items:
             write_items(workspace, plan, items)
         n = waiting.counts
-        others = {"versions": n["version"], "offsets": n["offset"], "taken": len(replacements)}
-        some = {name: count for name, count in others.items() if count}
+        inputs = {"versions": n["version"], "offsets": n["offset"], "taken": len(replacements)}
+        some = {name: count for name, count in inputs.items() if count}
         counts = {"records": rows, "files": n["file"], **some, "before_start": before_start, **clocks}
         versions = workspace.outputs(plan)
         workspace.batches.commit(plan, counts, versions, workspace.clock.now(), end_seq=plan.first_seq + rows)
@@ -254,9 +254,9 @@ def _read_sources(workspace: Workspace, waiting: Waiting, payload: StructType, p
         look = waiting.by_source[source.name]
         read = reader_of(source, workspace.file.folder).read(workspace.spark, look, place, time.time_zone)
         if read.corrects is not None:
-            version, before = read.corrects
+            version, earlier_records = read.corrects
             workspace.tell(f"comparing {version.path} with the log")
-            corrected = correction_of(workspace, source, version, read.records, before)
+            corrected = correction_of(workspace, source, version, read.records, earlier_records)
             corrections += [] if corrected.is_none else [corrected]
             read = replace(read, records=corrected.of(read.records))
         sources.append((source, time.time_zone, read if look.is_ready else replace(read, count=0)))
@@ -268,13 +268,13 @@ def _of_source(records: DataFrame, source: Source, payload: StructType, *, reads
     if source.split is not None:
         split = F.when(F.col(c.MALFORMED).isNull(), split)
     missing = {field.name: F.lit(None).cast(field.dataType) for field in payload if field.name not in records.columns}
-    came, none = dict[str, Column](), F.lit(None).cast("bigint")
+    place_columns, none = dict[str, Column](), F.lit(None).cast("bigint")
     if reads_tables:
-        came[CAME_US] = c.to_us("_modified") if source.record_order is None else none
-        came[PLACE] = F.col(PLACE) if PLACE in records.columns else none
-    whole = records.withColumns({c.SOURCE: F.lit(source.name), c.SPLIT: split, **missing, **came})
+        place_columns[CAME_US] = c.to_us("_modified") if source.record_order is None else none
+        place_columns[PLACE] = F.col(PLACE) if PLACE in records.columns else none
+    completed = records.withColumns({c.SOURCE: F.lit(source.name), c.SPLIT: split, **missing, **place_columns})
     place = (c.SOURCE, c.SPLIT, c.POSITION, c.FILE, c.MALFORMED)
-    return whole.selectExpr(*map(quoted, payload.names), ARRIVAL_US, *came, *place)
+    return completed.selectExpr(*map(quoted, payload.names), ARRIVAL_US, *place_columns, *place)
 
 
 def _future_arrivals(log: NumberedLog) -> list[dict[str, Any]]:
@@ -301,10 +301,10 @@ def _write_log(workspace: Workspace, plan: Plan, waiting: Waiting, read: _Read) 
             return log
         except (pa.ArrowException, OSError):
             schema = workspace.lake.dataset(tables.RAW_EVENTS, None).schema
-            others = [file for file in read.plain if not file.can_be_read(schema)]
-            if not others:
+            unfit_files = [file for file in read.plain if not file.can_be_read(schema)]
+            if not unfit_files:
                 raise
-            read = read.leaving(others)  # Spark says what is wrong with a value or a file, or reads it
+            read = read.leaving(unfit_files)  # Spark says what is wrong with a value or a file, or reads it
 
 
 @contextmanager
@@ -406,9 +406,9 @@ def _last_arrivals(workspace: Workspace, plan: Plan, log: NumberedLog) -> dict[s
     if not all(source.follows_wall_clock for source in workspace.spec.sources):
         return {}
     arrivals, counts = log.last_arrivals(), dict[str, int]()
-    for name, before in workspace.progress.last_arrivals().items():
+    for name, earlier in workspace.progress.last_arrivals().items():
         arrival_us = arrivals.get(name)
-        last = before if arrival_us is None else LastArrival(arrival_us, us_of(plan.planned_at))
+        last = earlier if arrival_us is None else LastArrival(arrival_us, us_of(plan.planned_at))
         if last is not None:
             counts |= {f"{LAST_ARRIVAL}.{name}": last.arrival_us, f"{LAST_SEEN}.{name}": last.seen_us}
     return counts

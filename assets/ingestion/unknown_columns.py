@@ -18,11 +18,11 @@ Met = Mapping[str, Mapping[str, str]]
 
 def met_by(workspace: Workspace, waiting: Waiting) -> tuple[Met, Met]:
     """Return by source the columns that no `schema` names: all that were met so far, and the new ones."""
-    before, now = known_unknown(workspace), {}
+    known_columns, now = known_unknown(workspace), {}
     fresh = {}
     for source in workspace.spec.sources:
         columns = unknown_of(source, waiting.by_source[source.name].columns)
-        earlier = dict(unknown_of(source, before.get(source.name, {}).items()))
+        earlier = dict(unknown_of(source, known_columns.get(source.name, {}).items()))
         first = {name: kind for name, kind in columns if name not in earlier}
         now[source.name], fresh[source.name] = earlier | first, first
     all_met, met_first = ({name: met for name, met in of.items() if met} for of in (now, fresh))

@@ -158,8 +158,8 @@ class Waiting:
     @property
     def waiters(self) -> list[Waiter]:
         """The sources, or splits of them, that have something to be read and wait for others."""
-        whole: list[Waiter] = [name for name, look in self.by_source.items() if look.ahead and not look.splits_ahead]
-        return [*whole, *((name, split) for name, look in self.by_source.items() for split in look.splits_ahead)]
+        names: list[Waiter] = [name for name, look in self.by_source.items() if look.ahead and not look.splits_ahead]
+        return [*names, *((name, split) for name, look in self.by_source.items() for split in look.splits_ahead)]
 
     @property
     def held_back(self) -> tuple[str, ...]:
@@ -286,8 +286,8 @@ def largest_times(workspace: Workspace) -> LargestTimes:
     names = workspace.source_names
     for piece in pieces(workspace.lake, tables.TIMELINES, workspace.base_of(tables.TIMELINES), ["splits"]):
         splits = pc.list_flatten(piece["splits"])
-        each = pa.table({name: pc.struct_field(splits, name) for name in ("source", "split", "max_t")})
-        for row in each.group_by(["source", "split"]).aggregate([("max_t", "max")]).to_pylist():
+        times = pa.table({name: pc.struct_field(splits, name) for name in ("source", "split", "max_t")})
+        for row in times.group_by(["source", "split"]).aggregate([("max_t", "max")]).to_pylist():
             split = (names.get(row["source"], row["source"]), row["split"])
             largest[split] = max((t for t in (largest.get(split), row["max_t_max"]) if t is not None), default=None)
     return largest

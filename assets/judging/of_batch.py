@@ -59,18 +59,18 @@ def judge(batch: Batch) -> Judged:
     return Judged(outcome, after, timelines, spans, [Outcomes.of(judged)])
 
 
-def _position_after(batch: Batch, reached: Position, watermarks: Watermarks, rules: TimeRules) -> Position:
+def _position_after(batch: Batch, clocks: Position, watermarks: Watermarks, rules: TimeRules) -> Position:
     """Return the position after the segment, without the number of released events."""
-    seen_us = reached.clock_before_period_us if rules.publishes_silences else reached.clock_us
+    seen_us = clocks.clock_before_period_us if rules.publishes_silences else clocks.clock_us
     state = watermarks.state
-    each = own_timelines(state, rules.time)
+    own_rows = own_timelines(state, rules.time)
     instants = (batch.before.kept_until_us, watermarks.kept_until_us)
     highest = [pc.max(state["watermark"]).as_py(), arrival_watermark(seen_us, rules.time)]
     return replace(
-        reached,
+        clocks,
         watermark_us=max((us for us in highest if us is not None), default=None),
         max_t_us=pc.max(state["max_t"]).as_py(),
-        set_by=each["watermark_set_by"][0].as_py() if len(each) == 1 else None,
+        set_by=own_rows["watermark_set_by"][0].as_py() if len(own_rows) == 1 else None,
         released=batch.before.released,
         final=batch.flushes,
         kept_until_us=max((us for us in instants if us is not None), default=None),

@@ -89,16 +89,18 @@ def pieces_left(
             continue
         kind, end = item["kind"], int(item["_after_seq"]) + 1
         tick_us = us_of(item["clock"]) if kind == TICK else None
-        done = number + 1 if kind in (TICK, END_OF_INPUT) else number
+        replayed_then = number + 1 if kind in (TICK, END_OF_INPUT) else number
         ends = {"flushes": kind == END_OF_INPUT, "tick_us": tick_us}
         last = LogSegment(first, end, **ends, reopens=reopens, waits=waits, tables=versions)
         for segment in _cut(last, most):
-            yield Piece(segment, done if segment.end_seq == end else number)
+            yield Piece(segment, replayed_then if segment.end_seq == end else number)
             first, reopens = segment.end_seq, None
         waits, versions = waiters_of(item) if kind == WAIT else waits, versions_after
         reopens = str(item["reason"]) if kind == REOPEN else reopens
-    rest = LogSegment(first, max(first, end_seq), flushes=False, reopens=reopens, waits=waits, tables=versions)
-    for segment in _cut(rest, most):
+    last_segment = LogSegment(
+        first, max(first, end_seq), flushes=False, reopens=reopens, waits=waits, tables=versions
+    )
+    for segment in _cut(last_segment, most):
         yield Piece(segment, len(items))
 
 
@@ -244,8 +246,8 @@ def replay_all(workspace: Workspace, *, joins: bool = False) -> Iterator[Outcome
         return _declared(workspace, records_between(workspace, segment.first_seq, segment.end_seq))
 
     def some(segment: LogSegment, seqs: Numbers) -> DataFrame | None:
-        found = some_records(workspace, segment.first_seq, segment.end_seq, seqs)
-        return None if found is None else _declared(workspace, found)
+        records = some_records(workspace, segment.first_seq, segment.end_seq, seqs)
+        return None if records is None else _declared(workspace, records)
 
     segments = [piece.segment for piece in pieces]
     return judge_segments(workspace, segments, read, some=some, joins=joins, tell=workspace.tell)
@@ -255,44 +257,44 @@ def _declared(workspace: Workspace, records: DataFrame) -> DataFrame:
     return as_declared(records, payload_of(workspace), workspace.rules.sources[0].time_zone)
 
 
-def _place_of(workspace: Workspace, segment: LogSegment, before: Position) -> LogPlace:
+def _place_of(workspace: Workspace, segment: LogSegment, position: Position) -> LogPlace:
     """Return the place of a segment in the log, and its end."""
     seqs = range(segment.first_seq, segment.end_seq)
-    place = log_place(workspace, before)
+    place = log_place(workspace, position)
     return replace(place, tick_us=segment.tick_us, flushed=segment.flushes, seqs=seqs)
 
 
 def clocks_after(
-    workspace: Workspace, segment: LogSegment, items: DataFrame, before: Position, rules: TimeRules
+    workspace: Workspace, segment: LogSegment, items: DataFrame, position: Position, rules: TimeRules
 ) -> Position:
     """Return the clocks of the log after a segment and its tick; None before the first timed record."""
-    reached, tick_us = _after_records(workspace, segment, items, before, rules), segment.tick_us
-    if tick_us is None or reached.clock_us is None or tick_us <= reached.clock_us:
-        return reached
+    clocks, tick_us = _after_records(workspace, segment, items, position, rules), segment.tick_us
+    if tick_us is None or clocks.clock_us is None or tick_us <= clocks.clock_us:
+        return clocks
     every_us = rules.time.emit_every_us
-    begins_period = every_us is not None and tick_us // every_us > reached.clock_us // every_us
+    begins_period = every_us is not None and tick_us // every_us > clocks.clock_us // every_us
     if begins_period and rules.publishes_silences:
-        return Position(clock_us=tick_us, clock_before_period_us=reached.clock_us)
-    return replace(reached, clock_us=tick_us)
+        return Position(clock_us=tick_us, clock_before_period_us=clocks.clock_us)
+    return replace(clocks, clock_us=tick_us)
 
 
 def _after_records(
-    workspace: Workspace, segment: LogSegment, items: DataFrame, before: Position, rules: TimeRules
+    workspace: Workspace, segment: LogSegment, items: DataFrame, position: Position, rules: TimeRules
 ) -> Position:
-    as_before = Position(clock_us=before.clock_us, clock_before_period_us=before.clock_before_period_us)
+    as_before = Position(clock_us=position.clock_us, clock_before_period_us=position.clock_before_period_us)
     if segment.first_seq == segment.end_seq:
         return as_before
     if excluded(workspace).concerns(segment.first_seq, segment.end_seq):
         reached_us = items.agg(F.max(c.to_us(c.CLOCK)).alias("latest")).collect()[0]["latest"]
-        return as_before if reached_us is None else _at_clock(reached_us, items, before, rules)
+        return as_before if reached_us is None else _at_clock(reached_us, items, position, rules)
     version = workspace.base_of(tables.RAW_EVENTS)
     last = [(c.SEQ, "=", segment.end_seq - 1)]
     rows = workspace.lake.rows(tables.RAW_EVENTS, version, columns=[c.CLOCK], filters=last)
     clock = rows[c.CLOCK][0].as_py()
-    return Position() if clock is None else _at_clock(us_of(clock), items, before, rules)
+    return Position() if clock is None else _at_clock(us_of(clock), items, position, rules)
 
 
-def _at_clock(clock_us: int, items: DataFrame, before: Position, rules: TimeRules) -> Position:
+def _at_clock(clock_us: int, items: DataFrame, position: Position, rules: TimeRules) -> Position:
     """Return the clocks of the log after records that end at one clock."""
     every_us = rules.time.emit_every_us
     if every_us is None or not rules.publishes_silences:
@@ -301,6 +303,6 @@ def _at_clock(clock_us: int, items: DataFrame, before: Position, rules: TimeRule
     clocks = items.select(c.to_us(c.CLOCK).alias("clock")).where(F.col("clock") < period)
     ended_us = clocks.agg(F.max("clock").alias("latest")).collect()[0]["latest"]
     if ended_us is None:  # the segment lies in one period
-        begins_it = before.clock_us is None or before.clock_us < period
-        ended_us = before.clock_us if begins_it else before.clock_before_period_us
+        begins_it = position.clock_us is None or position.clock_us < period
+        ended_us = position.clock_us if begins_it else position.clock_before_period_us
     return Position(clock_us=clock_us, clock_before_period_us=ended_us)

@@ -124,12 +124,12 @@ def corrected(workspace: Workspace, records: DataFrame, fixes: Mapping[int, str]
     reading = Reading(zone, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": RAW})
     read = objects_of(from_driver(workspace.spark, texts), payload, reading)
     values = read.frame.select(c.SEQ, read.malformed.alias(_MISFIT), *[v.alias(n) for n, v in read.columns.items()])
-    others = records.join(values.select(c.SEQ), c.SEQ, "left_anti")
+    unfixed = records.join(values.select(c.SEQ), c.SEQ, "left_anti")
     places = records.drop(*payload.names).join(values, c.SEQ)
     fixed = places.withColumns(
         {c.MALFORMED: F.col(_MISFIT), c.ARRIVAL: F.coalesce(F.col(c.ARRIVAL), F.col(c.CLOCK))}
     ).drop(_MISFIT)
-    return others.unionByName(fixed.select(*map(quoted, records.columns)))
+    return unfixed.unionByName(fixed.select(*map(quoted, records.columns)))
 
 
 def with_instants(workspace: Workspace, letters: DataFrame) -> DataFrame:

@@ -62,8 +62,8 @@ def control_item(
 
 def write_items(workspace: Workspace, plan: Plan, items: Sequence[Mapping[str, Any]]) -> None:
     """Add items after the existing ones; they are of the batch unless they name another."""
-    there, defaults = workspace.base_rows(tables.LOG_CONTROL).num_rows, {"_batch_id": plan.batch_id}
-    numbered = [{**defaults, **item, "_control_seq": there + number} for number, item in enumerate(items)]
+    n_items, defaults = workspace.base_rows(tables.LOG_CONTROL).num_rows, {"_batch_id": plan.batch_id}
+    numbered = [{**defaults, **item, "_control_seq": n_items + number} for number, item in enumerate(items)]
     rows = pa.Table.from_pylist(numbered, schema=tables.LOG_CONTROL_SCHEMA)
     expect = workspace.ready(tables.LOG_CONTROL, plan)
     workspace.lake.append_rows(tables.LOG_CONTROL, rows, expect=expect, attempt=plan.attempt)

@@ -85,27 +85,29 @@ def correction_of(
     identity, is_whole = _identity(source, pipeline_of(version.folder))
     same = (_IDENTITY, _CONTENT)
     old, new = (_numbered(_told_apart(frame, columns, identity), same, (FILE, POSITION)) for frame in (before, after))
-    gone = computed(old.join(new, [*same, _NTH], "left_anti").drop(_NTH, FILE, POSITION))
-    came = computed(new.join(old, [*same, _NTH], "left_anti").drop(_NTH))
-    gone = _with_places(workspace, source, gone, columns, identity if is_whole else ())
+    removed_rows = computed(old.join(new, [*same, _NTH], "left_anti").drop(_NTH, FILE, POSITION))
+    added_rows = computed(new.join(old, [*same, _NTH], "left_anti").drop(_NTH))
+    removed_rows = _with_places(workspace, source, removed_rows, columns, identity if is_whole else ())
     if identity:
-        gone, came = (_numbered(frame, (_IDENTITY,), (_CONTENT,)).drop(_CONTENT) for frame in (gone, came))
-        both = gone.join(came, [_IDENTITY, _NTH], "full_outer")
+        removed_rows, added_rows = (
+            _numbered(frame, (_IDENTITY,), (_CONTENT,)).drop(_CONTENT) for frame in (removed_rows, added_rows)
+        )
+        both = removed_rows.join(added_rows, [_IDENTITY, _NTH], "full_outer")
     else:
-        both = gone.unionByName(came, allowMissingColumns=True)
-    found = both.select(FILE, POSITION, PLACE, PLACE_ARRIVAL, _GONE).toArrow()
-    return _judged(source, version, found)
+        both = removed_rows.unionByName(added_rows, allowMissingColumns=True)
+    rows = both.select(FILE, POSITION, PLACE, PLACE_ARRIVAL, _GONE).toArrow()
+    return _judged(source, version, rows)
 
 
-def _judged(source: Source, version: TableVersion, found: pa.Table) -> Correction:
+def _judged(source: Source, version: TableVersion, pairs: pa.Table) -> Correction:
     """Say what becomes of each row that is gone, each that came, and each that another one replaced."""
-    came, known = pc.is_valid(found[FILE]), pc.is_valid(found[PLACE])
-    takes = pc.and_(came, pc.is_valid(found[PLACE_ARRIVAL]))  # a record without an arrival was never judged
-    rows = found.filter(came).select([FILE, POSITION, PLACE, PLACE_ARRIVAL])
+    is_added, has_place = pc.is_valid(pairs[FILE]), pc.is_valid(pairs[PLACE])
+    takes = pc.and_(is_added, pc.is_valid(pairs[PLACE_ARRIVAL]))  # a record without an arrival was never judged
+    rows = pairs.filter(is_added).select([FILE, POSITION, PLACE, PLACE_ARRIVAL])
     place = pc.if_else(pc.is_valid(rows[PLACE_ARRIVAL]), rows[PLACE], pa.scalar(None, pa.int64()))
     rows = rows.set_column(2, PLACE, place)
-    removed = found.filter(pc.and_(known, pc.invert(takes)))[PLACE]
-    unknown = found.filter(pc.and_(pc.is_valid(found[_GONE]), pc.invert(known)))
+    removed = pairs.filter(pc.and_(has_place, pc.invert(takes)))[PLACE]
+    unknown = pairs.filter(pc.and_(pc.is_valid(pairs[_GONE]), pc.invert(has_place)))
     return Correction(source.name, version, rows, np.sort(np.asarray(removed, np.int64)), len(unknown))
 
 
@@ -128,37 +130,39 @@ def _numbered(frame: DataFrame, by: Sequence[str], order: Sequence[str]) -> Data
 
 
 def _with_places(
-    workspace: Workspace, source: Source, gone: DataFrame, columns: Sequence[str], identity: Sequence[str]
+    workspace: Workspace, source: Source, rows: DataFrame, columns: Sequence[str], identity: Sequence[str]
 ) -> DataFrame:
     """Return rows that are gone with the number and the arrival of their record; null where the log has none."""
     key = _IDENTITY if identity else _CONTENT
-    asked = _numbered(gone.withColumn(_KEY, F.col(key)), (_KEY,), (_IDENTITY, _CONTENT)).withColumn(_GONE, F.lit(1))
+    keyed_rows = _numbered(rows.withColumn(_KEY, F.col(key)), (_KEY,), (_IDENTITY, _CONTENT)).withColumn(
+        _GONE, F.lit(1)
+    )
     out = excluded(workspace)
     everything = Excluded(corrected=out.corrected, places=out.places, records=out.records)  # also excluded records
     log = as_it_is(workspace, everything, 0, workspace.progress.log_end()).where(F.col(c.SOURCE) == source.name)
-    own = log.select(
+    candidates = log.select(
         F.col(c.SEQ).alias(PLACE),
         c.to_us(c.ARRIVAL).alias(PLACE_ARRIVAL),
         _text_of(identity or columns, log).alias(_KEY),
     )
-    own = own.join(asked.select(_KEY).distinct(), _KEY, "left_semi")
-    places = _numbered(own, (_KEY,), (PLACE,))
-    return computed(asked.join(places, [_KEY, _NTH], "left").drop(_KEY, _NTH))
+    candidates = candidates.join(keyed_rows.select(_KEY).distinct(), _KEY, "left_semi")
+    places = _numbered(candidates, (_KEY,), (PLACE,))
+    return computed(keyed_rows.join(places, [_KEY, _NTH], "left").drop(_KEY, _NTH))
 
 
 def _identity(source: Source, of: Published | None) -> tuple[tuple[str, ...], bool]:
     """Return the columns of the source that distinguish rows of a table, and whether these are all such columns."""
     keys = _keys_of(of) if of is not None else ()
-    known = {
+    names = {
         name: name_in_tables(column, source.rename)
         for column in top_level_names(source.columns)
         for name in all_names(column, source.rename)
     }
-    there = tuple(known[key] for key in keys if key in known)
-    is_whole = len(there) == len(keys)
-    if not is_whole and set(_BOUNDS) & {*keys} and not set(_BOUNDS) & {*known}:
+    columns = tuple(names[key] for key in keys if key in names)
+    is_whole = len(columns) == len(keys)
+    if not is_whole and set(_BOUNDS) & {*keys} and not set(_BOUNDS) & {*names}:
         return (), False  # otherwise a result would take the place of a result of another time
-    return there, is_whole and bool(keys)
+    return columns, is_whole and bool(keys)
 
 
 def _keys_of(of: Published) -> tuple[str, ...]:
@@ -185,7 +189,7 @@ def item_of(workspace: Workspace, correction: Correction, taken: pa.Table, end_s
     places, records = (np.asarray(taken[name], np.int64) for name in (PLACE, c.SEQ))
     removed, version = correction.removed, correction.version
     touched = np.concatenate([places, removed])
-    said = {
+    fields = {
         "source": correction.source,
         "version": version.version,
         **_upstream(version),
@@ -194,7 +198,7 @@ def item_of(workspace: Workspace, correction: Correction, taken: pa.Table, end_s
         "moved_clock": bool(len(removed)) and moved_clock(workspace, removed),
         "judged": bool((touched < workspace.progress.processed_end()).any()),
     }
-    argument = json.dumps(said, separators=(",", ":"))
+    argument = json.dumps(fields, separators=(",", ":"))
     return control_item(end_seq - 1, CORRECTION, sentence_of(correction), argument=argument)
 
 
@@ -204,20 +208,20 @@ def _upstream(version: TableVersion) -> Mapping[str, Any]:
     made_by = None if of is None else of.commit_of(version.version)
     if of is None or made_by is None:
         return {}
-    said = {"pipeline": of.root.name, "table": of.table, "batch": made_by.batch_id, "of": made_by.plan.kind}
-    return said if made_by.reason is None else said | {"why": made_by.reason}
+    maker = {"pipeline": of.root.name, "table": of.table, "batch": made_by.batch_id, "of": made_by.plan.kind}
+    return maker if made_by.reason is None else maker | {"why": made_by.reason}
 
 
 def sentence_of(correction: Correction) -> str:
     """Say what a version of a table corrects, and which batch made it."""
-    said = _upstream(correction.version)
-    why = f": {said['why']}" if "why" in said else ""
-    by = f" (batch {said['batch']} of {said['pipeline']}, {said['of']}{why})" if said else ""
+    maker = _upstream(correction.version)
+    why = f": {maker['why']}" if "why" in maker else ""
+    by = f" (batch {maker['batch']} of {maker['pipeline']}, {maker['of']}{why})" if maker else ""
     new = len(correction.rows) - correction.replaced
     counts = {"replaces": correction.replaced, "takes away": len(correction.removed), "adds": new}
     did = ", ".join(f"{what} {n:,} record{'' if n == 1 else 's'}" for what, n in counts.items() if n)
-    found = f"{correction.source}: version {correction.version.version}{by} {did or 'changes no record'}"
+    sentence = f"{correction.source}: version {correction.version.version}{by} {did or 'changes no record'}"
     if not correction.unknown:
-        return found
+        return sentence
     rows = "row" if correction.unknown == 1 else "rows"
-    return f"{found}; the log has no record of {correction.unknown:,} {rows} that it took away"
+    return f"{sentence}; the log has no record of {correction.unknown:,} {rows} that it took away"

@@ -208,8 +208,8 @@ def as_it_is(workspace: Workspace, changes: Excluded, first_seq: int, end_seq: i
     if len(places):
         moved = pa.table({c.SEQ: places, _RECORD: replacement_seqs})
         of_places = records.select(*_OF_PLACE).join(to_join(workspace.spark, moved), c.SEQ)
-        others = _stored(workspace, int(replacement_seqs.min()), int(replacement_seqs.max()) + 1)
-        replacements = others.withColumnRenamed(c.SEQ, _RECORD).drop(c.ARRIVAL, c.CLOCK).join(of_places, _RECORD)
+        stored = _stored(workspace, int(replacement_seqs.min()), int(replacement_seqs.max()) + 1)
+        replacements = stored.withColumnRenamed(c.SEQ, _RECORD).drop(c.ARRIVAL, c.CLOCK).join(of_places, _RECORD)
         records = without(workspace, records, places).unionByName(replacements.select(*map(quoted, records.columns)))
     return without(workspace, records, excluded_seqs)
 
@@ -260,16 +260,16 @@ def some_records(
     if out.is_taken(first_seq, end_seq):
         return None
     ensure_in_log(workspace, first_seq, end_seq)
-    lake, table, wanted = workspace.lake, tables.RAW_EVENTS, np.sort(seqs)
+    lake, table, sought = workspace.lake, tables.RAW_EVENTS, np.sort(seqs)
     version = workspace.base_of(table)
     schema: pa.Schema = lake.dataset(table, version).schema
     if columns is not None:
         schema = pa.schema([column for column in schema if column.name in {*columns, *_SHOWN_OTHERWISE}])
     rows, size = list[pa.RecordBatch](), 0
-    for piece in pieces(lake, table, version, schema.names, _part(first_seq, end_seq)) if len(wanted) else ():
+    for piece in pieces(lake, table, version, schema.names, _part(first_seq, end_seq)) if len(sought) else ():
         piece_seqs = piece[c.SEQ].to_numpy()
-        begin, end = np.searchsorted(wanted, [piece_seqs.min(), piece_seqs.max() + 1]) if len(piece_seqs) else (0, 0)
-        rows.append(piece.filter(pa.array(np.isin(piece_seqs, wanted[begin:end]))))
+        begin, end = np.searchsorted(sought, [piece_seqs.min(), piece_seqs.max() + 1]) if len(piece_seqs) else (0, 0)
+        rows.append(piece.filter(pa.array(np.isin(piece_seqs, sought[begin:end]))))
         size += rows[-1].nbytes
         if size > FEW_BYTES:
             return None
@@ -368,17 +368,17 @@ def moved_clock(workspace: Workspace, numbers: Numbers) -> bool:
     return bool((chosen[c.ARRIVAL].cast(pa.int64()).to_numpy() == chosen[c.CLOCK].cast(pa.int64()).to_numpy()).any())
 
 
-def arrivals_of(workspace: Workspace, first_seq: int, end_seq: int, *more: str) -> pa.Table:
+def arrivals_of(workspace: Workspace, first_seq: int, end_seq: int, *columns: str) -> pa.Table:
     """Return number and arrival of each record in a part of the log, and more columns, in order."""
     schema = workspace.lake.dataset(tables.RAW_EVENTS, workspace.base_of(tables.RAW_EVENTS)).schema
-    schema = pa.schema([schema.field(name) for name in (c.SEQ, c.ARRIVAL, *more)])
-    return pa.Table.from_batches([*_pieces(workspace, first_seq, end_seq, *more)], schema).sort_by(c.SEQ)
+    schema = pa.schema([schema.field(name) for name in (c.SEQ, c.ARRIVAL, *columns)])
+    return pa.Table.from_batches([*_pieces(workspace, first_seq, end_seq, *columns)], schema).sort_by(c.SEQ)
 
 
-def _pieces(workspace: Workspace, first_seq: int, end_seq: int, *more: str) -> Iterator[pa.RecordBatch]:
+def _pieces(workspace: Workspace, first_seq: int, end_seq: int, *columns: str) -> Iterator[pa.RecordBatch]:
     ensure_in_log(workspace, first_seq, end_seq)
     version = workspace.base_of(tables.RAW_EVENTS)
-    return pieces(workspace.lake, tables.RAW_EVENTS, version, [c.SEQ, c.ARRIVAL, *more], _part(first_seq, end_seq))
+    return pieces(workspace.lake, tables.RAW_EVENTS, version, [c.SEQ, c.ARRIVAL, *columns], _part(first_seq, end_seq))
 
 
 def _part(first_seq: int, end_seq: int) -> Filters:

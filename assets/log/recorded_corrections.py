@@ -30,11 +30,11 @@ def due(workspace: Workspace) -> Due:
     if not workspace.exists or not workspace.lake.exists(tables.LOG_CONTROL):
         return Due()
     rebuilt = workspace.batches.last_rebuild()
-    after = -1 if rebuilt is None else rebuilt.batch_id
-    items = [item for item in recorded(workspace, CORRECTION) if item["_batch_id"] > after]
-    each = [(item["reason"], json.loads(item["argument"])) for item in items]
-    left = [(reason, said) for reason, said in each if said["judged"]]
-    return Due(tuple(reason for reason, _ in left), any(said["moved_clock"] for _, said in left))
+    last_rebuilt = -1 if rebuilt is None else rebuilt.batch_id
+    items = [item for item in recorded(workspace, CORRECTION) if item["_batch_id"] > last_rebuilt]
+    corrections = [(item["reason"], json.loads(item["argument"])) for item in items]
+    left = [(reason, argument) for reason, argument in corrections if argument["judged"]]
+    return Due(tuple(reason for reason, _ in left), any(argument["moved_clock"] for _, argument in left))
 
 
 def corrections_after(workspace: Workspace, batch_id: int) -> list[str]:

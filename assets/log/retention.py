@@ -86,21 +86,21 @@ def gone_of(workspace: Workspace) -> Mapping[str, Gone]:
             _rebuilt(gone_by_table, rebuilds[batch_id])
         else:
             for table, limits in json.loads(items[batch_id]["argument"])["tables"].items():
-                gone, before = Gone.from_json(limits), gone_by_table.get(table)
-                gone_by_table[table] = gone if before is None else before.and_then(gone)
+                removal, earlier = Gone.from_json(limits), gone_by_table.get(table)
+                gone_by_table[table] = removal if earlier is None else earlier.and_then(removal)
     return gone_by_table
 
 
-def _rebuilt(gone: dict[str, Gone], rebuild: RebuildInput) -> None:
+def _rebuilt(gone_by_table: dict[str, Gone], rebuild: RebuildInput) -> None:
     """Take into account that tables continue under new names, or have all rows again."""
     for new, old in rebuild.renamed.items():
         for table in _OF_WINDOW:
-            if table(old) in gone:
-                gone[table(new)] = gone.pop(table(old))
+            if table(old) in gone_by_table:
+                gone_by_table[table(new)] = gone_by_table.pop(table(old))
     if not rebuild.renamed:
         for name in rebuild.windows:
             for table in _OF_WINDOW:
-                gone.pop(table(name), None)
+                gone_by_table.pop(table(name), None)
 
 
 def results_gone_until(workspace: Workspace, window: str) -> int:
@@ -109,8 +109,8 @@ def results_gone_until(workspace: Workspace, window: str) -> int:
 
 
 def _gone_until(workspace: Workspace, table: str) -> int:
-    gone = gone_of(workspace).get(table)
-    return MIN_US if gone is None else gone.until_us
+    removal = gone_of(workspace).get(table)
+    return MIN_US if removal is None else removal.until_us
 
 
 def kept_results(workspace: Workspace, window: str, rows: "DataFrame") -> "DataFrame":
@@ -133,8 +133,8 @@ def kept_letters(workspace: Workspace, rows: "DataFrame") -> "DataFrame":
 
 def before_seq_of(workspace: Workspace, table: str) -> int:
     """Return the first record whose dead letters, or whose event, stay."""
-    gone = gone_of(workspace).get(table)
-    return 0 if gone is None else gone.before_seq
+    removal = gone_of(workspace).get(table)
+    return 0 if removal is None else removal.before_seq
 
 
 def removed_log(workspace: Workspace) -> Gone | None:
@@ -144,14 +144,14 @@ def removed_log(workspace: Workspace) -> Gone | None:
 
 def log_begins_at(workspace: Workspace) -> int:
     """Return the first record that is in the log."""
-    removed = removed_log(workspace)
-    return 0 if removed is None else removed.before_seq
+    removal = removed_log(workspace)
+    return 0 if removal is None else removal.before_seq
 
 
 def records_gone_until(workspace: Workspace) -> int:
     """Return the instant up to which records of the log may be gone, microseconds; MIN_US where none is."""
-    removed = removed_log(workspace)
-    return MIN_US if removed is None else removed.last_us
+    removal = removed_log(workspace)
+    return MIN_US if removal is None else removal.last_us
 
 
 def ensure_in_log(workspace: Workspace, first_seq: int, end_seq: int) -> None:
@@ -160,10 +160,10 @@ def ensure_in_log(workspace: Workspace, first_seq: int, end_seq: int) -> None:
     Raises:
         SpecError: `retention` has removed some of them.
     """
-    removed = removed_log(workspace)
-    if removed is not None and first_seq < min(removed.before_seq, end_seq):
+    removal = removed_log(workspace)
+    if removal is not None and first_seq < min(removal.before_seq, end_seq):
         needed = f"this needs its records from {first_seq:,} on"
-        raise _gone(workspace, removed, needed, f"something from {removed.before_seq:,} on")
+        raise _gone(workspace, removal, needed, f"something from {removal.before_seq:,} on")
 
 
 def ensure_whole_log(workspace: Workspace, what: str) -> None:
@@ -172,15 +172,15 @@ def ensure_whole_log(workspace: Workspace, what: str) -> None:
     Raises:
         SpecError: `retention` has removed it.
     """
-    removed = removed_log(workspace)
-    if removed is not None:
-        raise _gone(workspace, removed, f"{what} begins with the first one", "a log that has its first record")
+    removal = removed_log(workspace)
+    if removal is not None:
+        raise _gone(workspace, removal, f"{what} begins with the first one", "a log that has its first record")
 
 
-def _gone(workspace: Workspace, removed: Gone, needed: str, expected: str) -> SpecError:
+def _gone(workspace: Workspace, removal: Gone, needed: str, expected: str) -> SpecError:
     return SpecError(
-        f"`retention` has removed the records of {workspace.spec.name} before {removed.before_seq:,}, which arrived "
-        f"before {removed.first_day}, and {needed}",
+        f"`retention` has removed the records of {workspace.spec.name} before {removal.before_seq:,}, which arrived "
+        f"before {removal.first_day}, and {needed}",
         expected=expected,
         remedy="the tables stay as they are, and runs continue; a pipeline under another name can read the input "
         "again where that is still there",
@@ -190,7 +190,7 @@ def _gone(workspace: Workspace, removed: Gone, needed: str, expected: str) -> Sp
 def first_days(workspace: Workspace) -> dict[str, date]:
     """Return the first day that stays, by the key of `retention` whose rows were removed."""
     days: dict[str, date] = {}
-    for table, gone in gone_of(workspace).items():
+    for table, removal in gone_of(workspace).items():
         key = table if table in tables.BY_RECORD else "windows"
-        days[key] = max(days.get(key, gone.first_day), gone.first_day)
+        days[key] = max(days.get(key, removal.first_day), removal.first_day)
     return dict(sorted(days.items()))

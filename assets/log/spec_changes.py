@@ -112,14 +112,14 @@ def changes_of_spec(workspace: Workspace) -> list[Change]:
     return _changes(workspace, specs[-1]) if specs else []
 
 
-def _changes(workspace: Workspace, before: Mapping[str, Any]) -> list[Change]:
-    return changes_between(before, json.loads(workspace.spec.canonical_json()), _former_names(workspace))
+def _changes(workspace: Workspace, old_spec: Mapping[str, Any]) -> list[Change]:
+    return changes_between(old_spec, json.loads(workspace.spec.canonical_json()), _former_names(workspace))
 
 
 def renamed(workspace: Workspace, part: str = "windows") -> dict[str, str]:
     """Return the old names of renamed windows, or sources, by the new ones since the log was last processed."""
-    before = [] if workspace.is_prepared else _specs_if_any(workspace)
-    return renamed_parts(part, before[-1], json.loads(workspace.spec.canonical_json())) if before else {}
+    specs = [] if workspace.is_prepared else _specs_if_any(workspace)
+    return renamed_parts(part, specs[-1], json.loads(workspace.spec.canonical_json())) if specs else {}
 
 
 def _specs_if_any(workspace: Workspace) -> list[Mapping[str, Any]]:
@@ -149,10 +149,10 @@ def check_spec(workspace: Workspace) -> bool:
     Raises:
         SpecError: It differs in a way that a pipeline with tables cannot take.
     """
-    before, now = recorded_specs(workspace), json.loads(workspace.spec.canonical_json())
-    if not before or before[-1] == now:
-        return not before
-    changes = _changes(workspace, before[-1])
+    specs, now = recorded_specs(workspace), json.loads(workspace.spec.canonical_json())
+    if not specs or specs[-1] == now:
+        return not specs
+    changes = _changes(workspace, specs[-1])
     undecided = [change for change in changes if change.needs_decision]
     if undecided:
         raise _changed(undecided, workspace, _HELD, way_on(changes, workspace.file))
@@ -170,10 +170,10 @@ def ensure_rebuildable(workspace: Workspace, scope: Scope) -> None:
         if refused := [change for change in undecided if change.meaning is Meaning.REFUSED]:
             raise _changed(refused, workspace, "changes that the log goes with", _OTHER_NAME)
         return
-    others = [change for change in undecided if not scope.covers(needed_by([change]))]
-    if others:
+    uncovered = [change for change in undecided if not scope.covers(needed_by([change]))]
+    if uncovered:
         expected = f"changes of {', '.join(f'`{name}`' for name in scope.windows)} alone"
-        raise _changed(others, workspace, expected, way_on(undecided, workspace.file))
+        raise _changed(uncovered, workspace, expected, way_on(undecided, workspace.file))
     if workspace.spec.are_made_with_all(scope.windows) and not workspace.spec.closes_by_silence:
         raise SpecError(
             f"{workspace.file.name}: a window goes over the rows of a join, which are computed with all tables",
@@ -225,8 +225,8 @@ def recorded_specs(workspace: Workspace) -> list[Mapping[str, Any]]:
     names = _former_names(workspace)
     if not names:
         return specs
-    there = [[str(source["name"]) for source in spec["sources"]] for spec in specs]
-    new_of = [{new: old for old, new in names.items() if old in sources} for sources in there]
+    source_names = [[str(source["name"]) for source in spec["sources"]] for spec in specs]
+    new_of = [{new: old for old, new in names.items() if old in sources} for sources in source_names]
     return [with_new_names(spec, renames, "sources") for spec, renames in zip(specs, new_of, strict=True)]
 
 

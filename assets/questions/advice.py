@@ -78,10 +78,10 @@ def advice_on(workspace: Workspace, times: LogTimes) -> Advice:
     varied, today_us = _varied(spec), _today(workspace)
     grid = [] if varied is None else _all_round(spec, today_us)
     passed = Tolerances(None if varied is None else frozenset(varied), grid)
-    seen = _Seen(judged, Gathered(end_seq, adjusts=spec.time.out_of_order == "adjust"))
+    tally = _Seen(judged, Gathered(end_seq, adjusts=spec.time.out_of_order == "adjust"))
     for _, log in judged.logs:
-        seen.add(log, passed)
-    needs, letters = seen.gathered.all(), pa.concat_tables([LETTERS.empty_table(), *seen.letters])
+        tally.add(log, passed)
+    needs, letters = tally.gathered.all(), pa.concat_tables([LETTERS.empty_table(), *tally.letters])
     by_clock = idle in ("arrival_clock", "window_close")
     holds = varied is None and not (by_clock and spec.time.out_of_order == "adjust")
     same_us = {today_us[name] for name in varied or today_us}
@@ -90,7 +90,7 @@ def advice_on(workspace: Workspace, times: LogTimes) -> Advice:
     records = LogTables(workspace, workspace.base_of, end_seq)
     around = around_of(records, letters, partial(_accepted, judged)) if len(letters) else None
     cause = None if around is None else cause_of(records, letters, around)
-    every_delay = tuple(_delays(needs, seen, spec))
+    every_delay = tuple(_delays(needs, tally, spec))
     losers = [_as_loser(delay) for delay in every_delay if delay.by not in ("", "hour") and delay.lost]
     losers += [] if around is None else _by_column(records, needs, letters, around)
     return Advice(
@@ -98,7 +98,7 @@ def advice_on(workspace: Workspace, times: LogTimes) -> Advice:
         policy=spec.time.out_of_order,
         records=needs.records,
         judged=len(needs.ordered_us),
-        refused=seen.refused,
+        refused=tally.refused,
         lost=len(letters),
         today_us={name: today_us[name] for name in varied or today_us},
         varied=tuple(varied or ()),
@@ -107,7 +107,7 @@ def advice_on(workspace: Workspace, times: LogTimes) -> Advice:
         targets=targets(needs, spec.time.unit_us),
         losers=tuple(_with_habits(losers, around, spec)),
         delays=every_delay,
-        leaps=tuple(_leaps(seen, letters)),
+        leaps=tuple(_leaps(tally, letters)),
     )
 
 
@@ -148,9 +148,9 @@ def _today(workspace: Workspace) -> dict[str, int]:
 def _all_round(spec: Spec, today_us: Mapping[str, int]) -> list[int]:
     """Return the tolerances to try where they have to be chosen before the log is looked at."""
     unit_us = spec.time.unit_us
-    whole = [us for us in round_lengths(3_650 * 86_400_000_000) if us % unit_us == 0]
-    own = {today_us[source.name] for source in spec.sources if source.out_of_orderness_us is None}
-    return sorted({0, *own, *whole[2 - MOST_TOLERANCES :]})
+    lengths_us = [us for us in round_lengths(3_650 * 86_400_000_000) if us % unit_us == 0]
+    own_us = {today_us[source.name] for source in spec.sources if source.out_of_orderness_us is None}
+    return sorted({0, *own_us, *lengths_us[2 - MOST_TOLERANCES :]})
 
 
 class _Seen:
@@ -186,16 +186,16 @@ class _Seen:
         """Return the split of each item by an index that holds for all segments."""
         if not len(log.splits):
             return log.rises.items.split
-        each = zip(log.splits["source"].to_pylist(), log.splits["split"].to_pylist(), strict=True)
-        places = [self.splits.setdefault(split, len(self.splits)) for split in each]
+        names = zip(log.splits["source"].to_pylist(), log.splits["split"].to_pylist(), strict=True)
+        places = [self.splits.setdefault(split, len(self.splits)) for split in names]
         return np.array(places, np.int32)[log.rises.items.split]
 
     def _note_leaps(self, log: JudgedLog) -> None:
         """Remember the records of the stretch whose watermarks shut out most, and the one that set the last."""
         rows, times = self._rows(log), self.judged.times
         rises, setters = log.rises.findings.rises, log.rises.findings.out_of_order["set_by"]
-        each, counts = np.unique(setters[setters != NONE], return_counts=True)
-        chosen = {*each[np.argsort(-counts, kind="stable")[:_MOST_NOTED]].tolist()}
+        seqs, counts = np.unique(setters[setters != NONE], return_counts=True)
+        chosen = {*seqs[np.argsort(-counts, kind="stable")[:_MOST_NOTED]].tolist()}
         if len(log.names) == 1 and len(rises):  # it may shut out records of later segments
             chosen.add(int(rises["set_by"][-1]))
         for seq in sorted(chosen - {NONE} - {*self.leaps}):
@@ -204,20 +204,20 @@ class _Seen:
             if item < 0 or row == len(rises) or rises["set_by"][row] != seq:
                 continue  # it came in an earlier segment
             timeline = rises["timeline"][row]
-            before = np.flatnonzero(rises["timeline"][:row] == timeline)
+            earlier_rows = np.flatnonzero(rises["timeline"][:row] == timeline)
             of_start = log.rises.start.timelines["computed"][timeline]
-            was = int(rises["computed"][before[-1]] if len(before) else of_start)
+            was = int(rises["computed"][earlier_rows[-1]] if len(earlier_rows) else of_start)
             raised = None if was == NONE else int(rises["computed"][row]) - was
             event, arrival = (int(us[rows][item]) for us in (times.event_us, times.arrival_us))
             self.leaps[seq] = Leap(seq, _none(event), _none(arrival), raised, 0)
 
     def _letters(self, log: JudgedLog) -> pa.Table:
         """Return what is behind the watermark as LETTERS, whatever the policy."""
-        found, items, rows = log.rises.findings.out_of_order, log.rises.items, self._rows(log)
-        at, times = found["item"], self.judged.times
+        events, items, rows = log.rises.findings.out_of_order, log.rises.items, self._rows(log)
+        at, times = events["item"], self.judged.times
         place = times.source[rows][at] if len(self.sources) > 1 else np.zeros(len(at), np.int64)
         event, arrival = (us[rows][at] for us in (times.event_us, times.arrival_us))
-        by_clock = found["set_by"] == NONE
+        by_clock = events["set_by"] == NONE
         columns = [
             items.seq[at],
             pa.array(self.sources, pa.string()).take(pa.array(place.astype(np.int64))),
@@ -227,9 +227,9 @@ class _Seen:
             pa.nulls(len(at), pa.string()),
             pa.array(event, mask=event == NONE),
             pa.array(arrival, mask=arrival == NONE),
-            found["watermark"],
-            pa.array(found["watermark"] - items.t[at], mask=by_clock),
-            pa.array(found["set_by"], mask=by_clock),
+            events["watermark"],
+            pa.array(events["watermark"] - items.t[at], mask=by_clock),
+            pa.array(events["set_by"], mask=by_clock),
         ]
         return pa.table(columns, schema=LETTERS)
 
@@ -251,14 +251,14 @@ def _lines(records: int, lost: int, cause: Cause | None, spec: Spec) -> tuple[st
     return (first, advice(cause, spec))
 
 
-def _delays(needs: LogNeeds, seen: _Seen, spec: Spec) -> Iterator[Delay]:
+def _delays(needs: LogNeeds, tally: _Seen, spec: Spec) -> Iterator[Delay]:
     yield from delays(needs, "", needs.source, [""])
-    yield from delays(needs, "source", needs.source, seen.sources)
-    if seen.splits:
-        names = [source if value is None else f"{source}/{value}" for source, value in seen.splits]
+    yield from delays(needs, "source", needs.source, tally.sources)
+    if tally.splits:
+        names = [source if value is None else f"{source}/{value}" for source, value in tally.splits]
         yield from delays(needs, "split", needs.split, names)
     if spec.time.over:
-        yield from delays(needs, "over", needs.timeline, seen.timelines)
+        yield from delays(needs, "over", needs.timeline, tally.timelines)
     yield from delays_by_hour(needs)
 
 
@@ -275,7 +275,7 @@ def _by_column(log: LogTables, needs: LogNeeds, letters: pa.Table, around: Aroun
     telling = [name for name in payload if trait_of(lost, ones, around.records, [name]) is not None]
     chosen = dict.fromkeys([name for name in (*named, *telling) if name in payload and [name] != [*spec.time.over]])
     for name in [*chosen][:_MOST_COLUMNS]:
-        yield from sorted(_counted(log, name, needs, lost), key=lambda one: (-one.lost, one.value))[:_MOST_LOSERS]
+        yield from sorted(_counted(log, name, needs, lost), key=lambda row: (-row.lost, row.value))[:_MOST_LOSERS]
 
 
 def _counted(log: LogTables, name: str, needs: LogNeeds, lost: Integers) -> Iterator[Loser]:
@@ -283,17 +283,20 @@ def _counted(log: LogTables, name: str, needs: LogNeeds, lost: Integers) -> Iter
     marks = np.zeros(log.end_seq, np.int8)  # 1: rule 3 judges the record; 2: it is lost too
     marks[needs.seq] = needs.least_us >= 0
     marks[lost] = 2
-    found = log.pieces(tables.RAW_EVENTS, [c.SEQ, name], [(c.SEQ, "<", log.end_seq)])
-    rows = [pa.table({"value": piece[name], "mark": marks[piece[c.SEQ].to_numpy()]}) for piece in found]
+    log_pieces = log.pieces(tables.RAW_EVENTS, [c.SEQ, name], [(c.SEQ, "<", log.end_seq)])
+    rows = [pa.table({"value": piece[name], "mark": marks[piece[c.SEQ].to_numpy()]}) for piece in log_pieces]
     counted = pa.concat_tables(rows).group_by(["value", "mark"]).aggregate([([], "count_all")])
-    own, others = (counted.filter(pc.equal(counted["mark"], mark)) for mark in (2, 1))
-    place = pc.index_in(own["value"], value_set=others["value"].combine_chunks())
-    more = pc.fill_null(others["count_all"].take(place), 0)
-    for value, n, rest in zip(
-        own["value"].cast(pa.string()).to_pylist(), own["count_all"].to_pylist(), more.to_pylist(), strict=True
+    of_lost, of_others = (counted.filter(pc.equal(counted["mark"], mark)) for mark in (2, 1))
+    place = pc.index_in(of_lost["value"], value_set=of_others["value"].combine_chunks())
+    n_others = pc.fill_null(of_others["count_all"].take(place), 0)
+    for value, n, n_other in zip(
+        of_lost["value"].cast(pa.string()).to_pylist(),
+        of_lost["count_all"].to_pylist(),
+        n_others.to_pylist(),
+        strict=True,
     ):
         if value is not None:
-            yield Loser(name, value, n, n + rest)
+            yield Loser(name, value, n, n + n_other)
 
 
 def _with_habits(losers: Sequence[Loser], around: Around | None, spec: Spec) -> Iterator[Loser]:
@@ -301,8 +304,8 @@ def _with_habits(losers: Sequence[Loser], around: Around | None, spec: Spec) -> 
     by_kind: dict[str, list[Loser]] = {}
     for loser in sorted(losers, key=lambda loser: (-loser.lost, loser.value)):
         by_kind.setdefault(loser.by, []).append(loser)
-    for own in by_kind.values():
-        for number, loser in enumerate(own[:_MOST_LOSERS]):
+    for losers_of_kind in by_kind.values():
+        for number, loser in enumerate(losers_of_kind[:_MOST_LOSERS]):
             habit = _habit(loser, around.records, spec) if around is not None and number < _MOST_HABITS else None
             yield replace(loser, habit=habit)
 
@@ -324,11 +327,11 @@ def _habit(loser: Loser, around: pa.Table, spec: Spec) -> Habit | None:
     return habit_of(around.filter(is_own), around.filter(pc.invert(is_own)))
 
 
-def _leaps(seen: _Seen, letters: pa.Table) -> Iterator[Leap]:
+def _leaps(tally: _Seen, letters: pa.Table) -> Iterator[Leap]:
     """Yield the records whose watermarks shut out most."""
     set_by = letters.filter(pc.is_valid(letters["watermark_set_by"]))
     counted = set_by.group_by("watermark_set_by").aggregate([([], "count_all")])
     rows = sorted(counted.to_pylist(), key=lambda row: (-row["count_all"], row["watermark_set_by"]))
-    known = [row for row in rows if row["watermark_set_by"] in seen.leaps]
-    for row in known[:_MOST_LEAPS]:
-        yield replace(seen.leaps[row["watermark_set_by"]], cost=row["count_all"])
+    leaps = [row for row in rows if row["watermark_set_by"] in tally.leaps]
+    for row in leaps[:_MOST_LEAPS]:
+        yield replace(tally.leaps[row["watermark_set_by"]], cost=row["count_all"])

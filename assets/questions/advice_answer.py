@@ -146,13 +146,15 @@ def text_of(advice: Advice) -> str:
 
 
 def _head(advice: Advice) -> Iterator[str]:
-    first, *rest = advice.lines
+    first, *lines = advice.lines
     yield f"{advice.name}: {first}"
-    for line in rest:
+    for line in lines:
         yield f"{line}"
     if advice.refused:
-        others = ", ".join(f"{n:,} {reason}" for reason, n in sorted(advice.refused.items(), key=lambda one: -one[1]))
-        yield f"Refused by other rules: {others}"
+        counts = ", ".join(
+            f"{n:,} {reason}" for reason, n in sorted(advice.refused.items(), key=lambda pair: -pair[1])
+        )
+        yield f"Refused by other rules: {counts}"
 
 
 def _tolerances(advice: Advice) -> Iterator[str]:
@@ -168,8 +170,8 @@ def _tolerances(advice: Advice) -> Iterator[str]:
         rows.append((mark, _length(row.tolerance_us), f"{row.lost:,}", percent(row.share), _later(row), held))
     yield from aligned(head, rows, texts=(0, 1, 4))
     if advice.today is None:
-        own = ", ".join(f"{_length(us)} for {name}" for name, us in advice.today_us.items())
-        yield f"Today: {own}: {advice.lost:,} {lost}"
+        tolerances = ", ".join(f"{_length(us)} for {name}" for name, us in advice.today_us.items())
+        yield f"Today: {tolerances}: {advice.lost:,} {lost}"
 
 
 def _worth_showing(rows: Sequence[Tolerance], today: Tolerance | None) -> list[Tolerance]:
@@ -197,14 +199,14 @@ def _targets(advice: Advice) -> Iterator[str]:
     yield f"Tolerances for a target, found on the first {part} of the log, verified on the rest"
     rows = [
         (
-            f"at most {100 * one.share:g} % {LOST[advice.policy]}",
+            f"at most {100 * target.share:g} % {LOST[advice.policy]}",
             "none is enough: the clock closes what they belong to"
-            if one.tolerance_us is None
-            else _length(one.tolerance_us),
-            "" if one.verified_share is None else percent(one.verified_share),
-            _verdict(one),
+            if target.tolerance_us is None
+            else _length(target.tolerance_us),
+            "" if target.verified_share is None else percent(target.verified_share),
+            _verdict(target),
         )
-        for one in advice.targets
+        for target in advice.targets
     ]
     yield from aligned(("target", "out_of_orderness", "on the rest", ""), rows, texts=(0, 1, 3))
 
@@ -218,24 +220,30 @@ def _verdict(target: Target) -> str:
 
 
 def _losers(advice: Advice) -> Iterator[str]:
-    several = [one for one in advice.losers if one.by != "source" or _are_several(advice, "source")]
+    several = [loser for loser in advice.losers if loser.by != "source" or _are_several(advice, "source")]
     if not several:
         return
     yield "Who loses most"
     shown, counts = [], dict[str, int]()
-    for one in several:
-        counts[one.by] = counts.get(one.by, 0) + 1
-        if counts[one.by] <= _MOST_VALUES:
-            shown.append(one)
+    for loser in several:
+        counts[loser.by] = counts.get(loser.by, 0) + 1
+        if counts[loser.by] <= _MOST_VALUES:
+            shown.append(loser)
     rows = [
-        (f"{one.by} {one.value}", f"{one.lost:,}", f"{one.of:,}", percent(one.lost / one.of), _habit(one))
-        for one in shown
+        (
+            f"{loser.by} {loser.value}",
+            f"{loser.lost:,}",
+            f"{loser.of:,}",
+            percent(loser.lost / loser.of),
+            _habit(loser),
+        )
+        for loser in shown
     ]
     yield from aligned(("", LOST[advice.policy], "of", "share", "likely reason"), rows, texts=(0, 4))
 
 
 def _are_several(advice: Advice, by: str) -> bool:
-    return len([one for one in advice.delays if one.by == by]) > 1
+    return len([delay for delay in advice.delays if delay.by == by]) > 1
 
 
 def _habit(loser: Loser) -> str:
@@ -273,10 +281,10 @@ def _delays(advice: Advice) -> Iterator[str]:
     yield "How late they are: how much older than the latest event before them"
     rows = []
     for by in ("", "source", "split", "over", "hour"):
-        own = [one for one in advice.delays if one.by == by]
-        if by and len(own) < 2:
+        delays = [delay for delay in advice.delays if delay.by == by]
+        if by and len(delays) < 2:
             continue
-        rows += [_delay(one) for one in own[: _MOST_HOURS if by == "hour" else _MOST_VALUES]]
+        rows += [_delay(delay) for delay in delays[: _MOST_HOURS if by == "hour" else _MOST_VALUES]]
     head = ("", "records", "late at all", "half at most", "99 % at most", "longest", LOST[advice.policy])
     yield from aligned(head, rows)
 

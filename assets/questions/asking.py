@@ -52,11 +52,11 @@ class Question:
         Raises:
             SpecError: It is none, or several.
         """
-        asked = [name for name in ("seq", "where", "window") if getattr(self, name) is not None]
-        if len(asked) != 1:
-            found = " and ".join(f"`{name}`" for name in asked) or "no question"
+        questions = [name for name in ("seq", "where", "window") if getattr(self, name) is not None]
+        if len(questions) != 1:
+            names = " and ".join(f"`{name}`" for name in questions) or "no question"
             raise SpecError(
-                f"Found {found}.",
+                f"Found {names}.",
                 expected="one of `seq`, `where`, or `window` with the `start` of the one that is meant",
             )
         if (self.window is None) != (self.start is None):

@@ -58,11 +58,11 @@ class Events:
 
     def of_group(self, group: Group) -> "Events":
         """Return the events of a group."""
-        own = np.ones(len(self.seq), bool)
+        belongs = np.ones(len(self.seq), bool)
         for values, value in zip(self.groups, group, strict=True):
-            own &= np.array([other == value for other in values], bool)
-        places = np.flatnonzero(own).tolist()
-        return Events(self.seq[own], self.t[own], [[values[at] for at in places] for values in self.groups])
+            belongs &= np.array([other == value for other in values], bool)
+        places = np.flatnonzero(belongs).tolist()
+        return Events(self.seq[belongs], self.t[belongs], [[values[at] for at in places] for values in self.groups])
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,13 +102,13 @@ class Contents:
     def events(self, window: WindowSpec, first_us: int | None = None, last_us: int | None = None) -> Events:
         """Return the events that a window takes of a span of time, both ends included, with their groups."""
         columns = self._plain(window)
-        found = (
+        rows = (
             self._by_spark(window, first_us, last_us) if columns is None else self._read(columns, first_us, last_us)
         )
         refused = self._unfit(window)
         if len(refused):
-            found = found.filter(pa.array(~np.isin(found[c.SEQ].to_numpy(), refused)))
-        return _as_events(found, window)
+            rows = rows.filter(pa.array(~np.isin(rows[c.SEQ].to_numpy(), refused)))
+        return _as_events(rows, window)
 
     def results(self, window: WindowSpec, table: str, time: str, first: Instant, last: Instant) -> Events:
         """Return the final rows of another window or of a join that a window takes, with their groups.
@@ -129,9 +129,9 @@ class Contents:
         else:
             frame = self.workspace.lake.read(table, self._version(table), filters=of)
             events = {c.TIMESTAMP: F.col(time), c.SEQ: F.lit(NONE).cast("bigint"), _T: c.to_us(time)}
-            found = _in_groups(frame.withColumns(events), window)
-            ends = integers(found[_T])
-            groups = [found[f"g{number}"].to_pylist() for number in range(len(names))]
+            grouped = _in_groups(frame.withColumns(events), window)
+            ends = integers(grouped[_T])
+            groups = [grouped[f"g{number}"].to_pylist() for number in range(len(names))]
         return Events(np.full(len(ends), NONE), ends, groups)
 
     def all_events(self, window: WindowSpec) -> Events:
@@ -154,21 +154,21 @@ class Contents:
 
     def look_at(self, seqs: Sequence[int]) -> None:
         """Ask at once which windows leave some records out by their `where`, if there is one."""
-        asked = [
+        windows = [
             window for window in self.workspace.spec.windows if window.where is not None and window.input is None
         ]
         asked_for = [seq for seq in seqs if seq not in self._left_out]
-        if not asked or not asked_for:
+        if not windows or not asked_for:
             return
         accepted, first, end = self._accepted_t, min(asked_for), max(asked_for) + 1
-        known = _events(self.judged, np.isin(self.judged.times.seq, asked_for), *accepted)
+        events = _events(self.judged, np.isin(self.judged.times.seq, asked_for), *accepted)
         let_in = np.intersect1d(np.array(asked_for, np.int64), self.let_in)
-        frames = [events_of(self.workspace, first, end, known), events_let_in(self.workspace, let_in)]
+        frames = [events_of(self.workspace, first, end, events), events_let_in(self.workspace, let_in)]
         for frame in (frame for frame in frames if frame is not None):  # what was let in has the values of then
             columns = Columns.of(frame)
-            conditions = [f"{left_out(columns, window)} AS {quoted(window.name)}" for window in asked]
+            conditions = [f"{left_out(columns, window)} AS {quoted(window.name)}" for window in windows]
             for row in frame.selectExpr(c.SEQ, *conditions).collect():
-                self._left_out[row[c.SEQ]] = frozenset(window.name for window in asked if row[window.name])
+                self._left_out[row[c.SEQ]] = frozenset(window.name for window in windows if row[window.name])
 
     def filtered_by(self, seq: int) -> frozenset[str]:
         """Return the windows of events whose `where` leaves a record out; Spark is asked only where there is one."""
@@ -183,10 +183,10 @@ class Contents:
             return None
         schema = self.workspace.lake.dataset(tables.ORDERED_EVENTS, self._version(tables.ORDERED_EVENTS)).schema
         names = [plain_column(expression) for _, expression in window.group_expressions]
-        found = [name for name in names if name is not None and name in schema.names]
+        columns = [name for name in names if name is not None and name in schema.names]
         return (
-            found
-            if len(found) == len(names) and not any(map(_is_special, (schema.field(n).type for n in found)))
+            columns
+            if len(columns) == len(names) and not any(map(_is_special, (schema.field(n).type for n in columns)))
             else None
         )
 
@@ -194,7 +194,7 @@ class Contents:
         return self.workspace.base_of(table)
 
     def _read(self, columns: Sequence[str], first_us: int | None, last_us: int | None) -> pa.Table:
-        own: list[pa.Table] = []
+        tables_read: list[pa.Table] = []
         within: Filters = [
             (c.SEQ, ">=", log_begins_at(self.workspace)),
             *([] if first_us is None else [(c.TIMESTAMP, ">=", Instant(first_us))]),
@@ -203,23 +203,23 @@ class Contents:
         names = [c.SEQ, _T, *[f"g{number}" for number in range(len(columns))]]
         kinds = [pa.int64(), pa.int64(), *[pa.string()] * len(columns)]
         for table in (tables.ORDERED_EVENTS, tables.HELD_EVENTS):
-            asked = list(dict.fromkeys([c.SEQ, c.TIMESTAMP, *columns]))
-            for piece in pieces(self.workspace.lake, table, self._version(table), asked, within):
+            stored_columns = list(dict.fromkeys([c.SEQ, c.TIMESTAMP, *columns]))
+            for piece in pieces(self.workspace.lake, table, self._version(table), stored_columns, within):
                 values = [piece[c.SEQ], piece[c.TIMESTAMP].cast(pa.int64()), *[_texts(piece[n]) for n in columns]]
-                own.append(pa.table(values, names=names))
-        return pa.concat_tables([pa.schema(list(zip(names, kinds, strict=True))).empty_table(), *own])
+                tables_read.append(pa.table(values, names=names))
+        return pa.concat_tables([pa.schema(list(zip(names, kinds, strict=True))).empty_table(), *tables_read])
 
     def _by_spark(self, window: WindowSpec, first_us: int | None, last_us: int | None) -> pa.Table:
         t = integers(self._accepted[_T])
         inside = (t >= (NONE if first_us is None else first_us)) & (t <= (NEVER if last_us is None else last_us))
-        found = self._taken(self._accepted.filter(pa.array(inside)), window)
+        taken = self._taken(self._accepted.filter(pa.array(inside)), window)
         let_in = events_let_in(self.workspace)
         if let_in is None:
-            return found
-        own = _in_groups(let_in.withColumn(_T, c.to_us(c.TIMESTAMP)), window)
-        t = integers(own[_T])
+            return taken
+        let_in_rows = _in_groups(let_in.withColumn(_T, c.to_us(c.TIMESTAMP)), window)
+        t = integers(let_in_rows[_T])
         is_inside = (t >= (NONE if first_us is None else first_us)) & (t <= (NEVER if last_us is None else last_us))
-        return pa.concat_tables([found, own.filter(pa.array(is_inside))])
+        return pa.concat_tables([taken, let_in_rows.filter(pa.array(is_inside))])
 
     def _taken(self, events: pa.Table, window: WindowSpec) -> pa.Table:
         """Return the events that a window takes, with the texts of the columns of their groups."""
@@ -336,9 +336,9 @@ def _with_group(contents: Contents, window: WindowSpec, seq: int) -> tuple[Event
 def sessions_of(contents: Contents, window: WindowSpec, seq: int) -> tuple[int, int]:
     """Return the bounds of the session that holds an event."""
     events, group = _with_group(contents, window, seq)
-    own = events.of_group(group)
-    place = int(np.searchsorted(own.seq, seq))
-    _, start, end = found_sessions(contents, window, own)
+    of_group = events.of_group(group)
+    place = int(np.searchsorted(of_group.seq, seq))
+    _, start, end = found_sessions(contents, window, of_group)
     return int(start[place]), int(end[place])
 
 
@@ -349,18 +349,18 @@ def found_sessions(contents: Contents, window: WindowSpec, events: Events) -> tu
     order = np.argsort(~np.isin(events.seq, contents.let_in), kind="stable")
     t, met = events.t[order], contents.met(events.seq, window)[order] if keeps else np.zeros(0, np.int64)
     late = np.where(t < met, met, NONE) if keeps else met
-    came = came_alone(t, contents.judged.times.gaps_of(window, events.seq[order]), late)
+    came_times = came_alone(t, contents.judged.times.gaps_of(window, events.seq[order]), late)
     once = window.model_copy(update={"emit": "on_close"})
-    found = sessions(came, np.zeros(0, CLOSED), rules_of_sessions(once, keeps=keeps))
+    of_events = sessions(came_times, np.zeros(0, CLOSED), rules_of_sessions(once, keeps=keeps))
     back = np.argsort(order)
-    return found.session[back], found.start[back], found.end[back]
+    return of_events.session[back], of_events.start[back], of_events.end[back]
 
 
 def instants_of(contents: Contents, window: WindowSpec, seq: int, us: int) -> list[tuple[int, int]]:
     """Return the windows of a sliding one that hold an event: up to each instant at which events come or go."""
     events, group = _with_group(contents, window, seq)
-    own = events.of_group(group)
-    met, ends = contents.met(own.seq, window), [own.t, own.t + window.size_us]
+    of_group = events.of_group(group)
+    met, ends = contents.met(of_group.seq, window), [of_group.t, of_group.t + window.size_us]
     # What had closed when an event came has no result by it.
     made = np.unique(np.concatenate([end[end + window.closes_after_us > met] for end in ends]))
     return [(int(end) - window.size_us, int(end)) for end in made if us <= end < us + window.size_us]

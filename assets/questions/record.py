@@ -166,15 +166,15 @@ class RecordQuestions:
 
     def _why_excluded(self, seq: int) -> str | None:
         """Return the reason of the last control item that took a record out of the log."""
-        found = None
+        reason = None
         for item in recorded(self.log.workspace, EXCLUDE, INCLUDE, CORRECTION, FORGET):
-            said = json.loads(item["argument"])
-            these = [numbers_in(said["records"])]
+            argument = json.loads(item["argument"])
+            these = [numbers_in(argument["records"])]
             if item["kind"] == CORRECTION:
-                these += list(pairs_in(said["replaced"]))
+                these += list(pairs_in(argument["replaced"]))
             if np.isin(seq, np.concatenate(these)):
-                found = item["reason"]
-        return found
+                reason = item["reason"]
+        return reason
 
     def _answer_in_log(self, seq: int, refusal: Row | None, event: Row | None, missed: Sequence[Row]) -> RecordAnswer:
         """Return the answer about a record of the log.
@@ -185,13 +185,13 @@ class RecordQuestions:
             event: Its row as an accepted event; None where it was refused, or such rows are not written.
             missed: Its dead letters of windows and joins.
         """
-        judged, known = self.log.judged, self.log.known
-        at = known.times.place(seq)
+        judged, known_log = self.log.judged, self.log.known
+        at = known_log.times.place(seq)
         assert at is not None  # it is part of the log
         is_of_timeline = refusal is None or refusal["stage"] != Stage.INGEST
         timeline = judged.timeline_of(seq) if is_of_timeline else None
         met = judged.before(seq) if is_of_timeline else NO_WATERMARK
-        if known.changed:  # the spec as it is now would have set another watermark
+        if known_log.changed:  # the spec as it is now would have set another watermark
             met = Met(_us((refusal or event or {}).get(c.WATERMARK)), (refusal or {}).get("watermark_set_by"))
         t_us = _or_none(int(judged.t[at]))
         timestamp_us, adjusted_by = self._as_accepted(event, t_us, met) if refusal is None else (None, ())
@@ -199,7 +199,7 @@ class RecordQuestions:
         outcome = _outcome(refusal, event, adjusted_by, is_released=by_flush or released_by is not None)
         of_stage = [[letter for letter in missed if letter["stage"] == stage] for stage in _OF_ACCEPTED]
         of_first = next(filter(None, of_stage), [])
-        letter = refusal or max(of_first, key=lambda one: one["lateness_us"] or -1, default=None)
+        letter = refusal or max(of_first, key=lambda letter: letter["lateness_us"] or -1, default=None)
         verdict = judged.reason_of(seq)
         us = timestamp_us if timestamp_us is not None else t_us
         admitted, unit = ({}, None) if letter is None else self._admission(seq, letter, of_first, verdict)
@@ -212,10 +212,10 @@ class RecordQuestions:
             self.log.workspace.rules,
             reason=None if letter is None else letter["reason"],
             detail=self._let_in(seq) if letter is None else letter["detail"],
-            event_us=_or_none(int(known.times.event_us[at])),
+            event_us=_or_none(int(known_log.times.event_us[at])),
             timestamp_us=timestamp_us,
-            arrival_us=_or_none(int(known.times.arrival_us[at])),
-            clock_us=_or_none(int(known.times.clock_us[at])),
+            arrival_us=_or_none(int(known_log.times.arrival_us[at])),
+            clock_us=_or_none(int(known_log.times.clock_us[at])),
             timeline=timeline,
             t_us=t_us,
             met=met,
@@ -231,8 +231,8 @@ class RecordQuestions:
             release_seq=None if event is None else event.get(c.RELEASE_SEQ),
             released_by=released_by if outcome == "ordered" else None,
             by_flush=by_flush,
-            changed=known.changed,
-            is_accepted_now=bool(known.changed) and refusal is not None and verdict is None,
+            changed=known_log.changed,
+            is_accepted_now=bool(known_log.changed) and refusal is not None and verdict is None,
         )
 
     def _release(
@@ -297,7 +297,7 @@ class RecordQuestions:
         self, seq: int, letter: Row, missed: Sequence[Row], verdict: Reason | None
     ) -> tuple[dict[str, int], str | None]:
         spec, rules = self.log.workspace.spec, self.log.workspace.rules
-        overriding = [place for place, one in enumerate(spec.sources) if one.out_of_orderness_us is not None]
+        overriding = [place for place, source in enumerate(spec.sources) if source.out_of_orderness_us is not None]
         if letter["reason"] == Reason.JOIN_CLOSED:
             source = self.log.workspace.source_names.get(letter[c.SOURCE], letter[c.SOURCE])
             waits = _waits_of_joins(spec, missed, source)
@@ -306,11 +306,11 @@ class RecordQuestions:
             return self._allowed(_lateness_of_joins(spec, missed) | patience), None
         names = [window.name for window in spec.windows]
         closed = [
-            names.index(one["window_name"])
-            for one in missed
-            if one["reason"] == Reason.WINDOW_CLOSED
-            and one["window_name"] in names
-            and one["lateness_us"] is not None
+            names.index(letter["window_name"])
+            for letter in missed
+            if letter["reason"] == Reason.WINDOW_CLOSED
+            and letter["window_name"] in names
+            and letter["lateness_us"] is not None
         ]
         reason = _REASONS[letter["reason"]]
         if (reason is Reason.WINDOW_CLOSED and not closed) or (
@@ -325,13 +325,13 @@ class RecordQuestions:
                 groups[place] = self.contents.of_group(window, group)
                 dropped[place] = self.contents.dropped_of_group(window, group)
         refused = Refusal(seq, reason, closed if reason is Reason.WINDOW_CLOSED else (), groups, dropped)
-        found = admitted_by(self.log.known.times, rules, refused, overriding)
-        return self._allowed(found), admitting_unit(self.log.known.times, rules, refused)
+        keys_us = admitted_by(self.log.known.times, rules, refused, overriding)
+        return self._allowed(keys_us), admitting_unit(self.log.known.times, rules, refused)
 
-    def _allowed(self, found: Mapping[str, int]) -> dict[str, int]:
+    def _allowed(self, keys_us: Mapping[str, int]) -> dict[str, int]:
         """Return the keys with which alone the spec is still valid."""
         allowed = {}
-        for key, us in found.items():
+        for key, us in keys_us.items():
             try:
                 value = format_duration(timedelta(microseconds=us))
                 parse_spec(self.log.workspace.file.text, file="", overrides=[f"{key}={value}"])

@@ -275,8 +275,8 @@ def _rule_0(answer: RecordAnswer, reason: str | None) -> Iterator[tuple[str, str
     if time.deduplicate_by:
         key = ", ".join(time.deduplicate_by)
         is_one = reason == Reason.DUPLICATE
-        said = f"an earlier record has its {key}, within" if is_one else f"no earlier record has its {key} within"
-        yield "duplicate", f"{said} {length(time.within_us)}", "refused" if is_one else "passes"
+        words = f"an earlier record has its {key}, within" if is_one else f"no earlier record has its {key} within"
+        yield "duplicate", f"{words} {length(time.within_us)}", "refused" if is_one else "passes"
 
 
 def _of_arrival(rule: str, tolerance_us: int, by_us: int, policy: str) -> tuple[str, str, str]:
@@ -288,11 +288,11 @@ def _of_arrival(rule: str, tolerance_us: int, by_us: int, policy: str) -> tuple[
     far = length(abs(by_us))
     if far == length(tolerance_us) and by_us != tolerance_us:  # as far as a short text says
         far = format_duration(timedelta(microseconds=abs(by_us)))
-    said = f"{far} {beyond if by_us >= 0 else other}" if by_us else "at its arrival"
+    distance = f"{far} {beyond if by_us >= 0 else other}" if by_us else "at its arrival"
     verb = "its time is" if rule == "early" else "it came"
     verdicts = {"drop": "refused", "adjust": "moved to the edge", "keep": "kept: it moves no watermark"}
     verdict = verdicts[policy] if by_us > tolerance_us else "passes"
-    return name, f"{verb} {said}, tolerance {length(tolerance_us)}", verdict
+    return name, f"{verb} {distance}, tolerance {length(tolerance_us)}", verdict
 
 
 def _rule_3(answer: RecordAnswer) -> tuple[str, str, str]:
@@ -303,11 +303,11 @@ def _rule_3(answer: RecordAnswer) -> tuple[str, str, str]:
     t = answer.t_us if answer.t_us is not None else answer.event_us
     assert t is not None  # a record without a time has met no such rule
     by = t - answer.met.us
-    said = f"its time is {length(abs(by))} {'behind' if by < 0 else 'ahead of'} the watermark {at(answer.met.us)}"
+    words = f"its time is {length(abs(by))} {'behind' if by < 0 else 'ahead of'} the watermark {at(answer.met.us)}"
     if not by:
-        said = f"its time is the watermark {at(answer.met.us)}"
+        words = f"its time is the watermark {at(answer.met.us)}"
     verdicts = {"drop": "refused", "adjust": "moved to the watermark", "keep": f"kept: the {_takers(answer)} decide"}
-    return "out of order", said, verdicts[policy] if by < 0 else "passes"
+    return "out of order", words, verdicts[policy] if by < 0 else "passes"
 
 
 def _watermark(answer: RecordAnswer) -> Iterator[str]:
@@ -323,7 +323,7 @@ def _watermark(answer: RecordAnswer) -> Iterator[str]:
         else:
             yield from block([("set by", f"record {answer.met.set_by:,}, which is no longer in the log")])
         return
-    source = next((each for each in rules.sources if each.name == setter.source), None)
+    source = next((rule for rule in rules.sources if rule.name == setter.source), None)
     tolerance = rules.time.out_of_orderness_us if source is None else source.out_of_orderness_us
     less = f", less out_of_orderness {length(tolerance)}" if tolerance else ""
     rows = [("set by", f"record {setter.seq:,}, event time {at(setter.event_us)}{less}")]
@@ -335,13 +335,13 @@ def _watermark(answer: RecordAnswer) -> Iterator[str]:
         against = _against(setter.arrival_us, setter.event_us).removeprefix(", ")
         whose = f", from {setter.source}" if len(rules.sources) > 1 and len(answer.splits) < 2 else ""
         rows.append(("which came", f"{at(setter.arrival_us)}, {against}{whose}"))
-    before = []
+    words_of_setter = []
     if answer.arrival_us is not None and setter.arrival_us is not None:
         apart = answer.arrival_us - setter.arrival_us
         words = f"{length(abs(apart))} {'before' if apart > 0 else 'after'} this one"
-        before.append(words if apart else "at the same time as this one")
+        words_of_setter.append(words if apart else "at the same time as this one")
     count = f"{setter.between:,} record{'s' if setter.between != 1 else ''} between them"
-    rows.append(("", ", ".join([*before, count if setter.between else "directly before it"])))
+    rows.append(("", ", ".join([*words_of_setter, count if setter.between else "directly before it"])))
     if rules.time.emit_every_us is not None:
         rows.append(("seen", f"from the next period of {length(rules.time.emit_every_us)} on"))
     yield from block(rows)
@@ -368,36 +368,36 @@ def _windows(answer: RecordAnswer) -> Iterator[str]:
     yield "Its windows"
     rows = [_window(window, answer) for window in answer.windows[:_MOST_WINDOWS]]
     yield from table(rows)
-    more = len(answer.windows) - _MOST_WINDOWS
-    if more > 0:
-        yield f"  … and {more:,} more"
+    n_left = len(answer.windows) - _MOST_WINDOWS
+    if n_left > 0:
+        yield f"  … and {n_left:,} more"
 
 
 def _window(window: RecordWindow, answer: RecordAnswer) -> tuple[str, str, str]:
     span_ = "" if window.start_us is None or window.end_us is None else span(window.start_us, window.end_us)
     by = "a flush" if window.by_flush else when(window.closed_by, "")
     if window.outcome == "counted":
-        said = f"counted; closed by {by}" if by else "counted"
+        state = f"counted; closed by {by}" if by else "counted"
     elif window.outcome == "open":
-        said = "open" if window.closes_us is None else f"open; {_closes(window, answer)}"
+        state = "open" if window.closes_us is None else f"open; {_closes(window, answer)}"
     elif window.outcome == "missed":
         still = "missed, though it was open: no window sees what a rule of time refuses"
-        said = "missed: it had closed" if window.was_closed else still
-        said += f", by {by}" if by and window.was_closed else ""
+        state = "missed: it had closed" if window.was_closed else still
+        state += f", by {by}" if by and window.was_closed else ""
     else:
-        said = {
+        state = {
             "filtered": "left out by the window",
             "in_gap": "in a gap between two windows",
             "removed": "it may hold records that `retention` has removed from the log",
         }[window.outcome]
-    return window.name, span_, said
+    return window.name, span_, state
 
 
 def _closes(window: RecordWindow, answer: RecordAnswer) -> str:
-    own = next(each for each in answer.rules.windows if each.name == window.name)
+    window_rules = next(rules for rules in answer.rules.windows if rules.name == window.name)
     assert window.closes_us is not None  # the caller has looked
-    verb = "pass" if own.ends_inside else "reach"
-    return f"the watermark has to {verb} {at(window.closes_us - own.ends_inside_us)}"
+    verb = "pass" if window_rules.ends_inside else "reach"
+    return f"the watermark has to {verb} {at(window.closes_us - window_rules.ends_inside_us)}"
 
 
 def _joins(answer: RecordAnswer) -> Iterator[str]:
@@ -417,7 +417,7 @@ def _unanswered(join: RecordJoin, answer: RecordAnswer) -> str:
 
 
 def _join(join: RecordJoin, answer: RecordAnswer) -> str:
-    spec = next(each for each in answer.rules.joins if each.name == join.name)
+    spec = next(rules for rules in answer.rules.joins if rules.name == join.name)
     until = "" if join.closes_us is None else f"until the watermark is past {at(join.closes_us)}"
     if join.outcome in ("removed", "missed"):
         return _unanswered(join, answer)

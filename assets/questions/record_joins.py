@@ -86,9 +86,9 @@ class JoinsOfRecord:
 
     def _may_be_gone(self, join: JoinSpec, side: str) -> bool:
         """Return whether old answers that name the record are gone; rows have the times of the left side."""
-        gone = gone_of(self.log.workspace).get(tables.join_table(join.name))
+        removed = gone_of(self.log.workspace).get(tables.join_table(join.name))
         reach_us = join.closes_after_us if side == "right" else 0
-        return gone is not None and self.us < gone.until_us + reach_us
+        return removed is not None and self.us < removed.until_us + reach_us
 
     def _taken(self, join: JoinSpec, side: str) -> RecordJoin:
         if side == "left":

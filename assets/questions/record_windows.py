@@ -83,13 +83,13 @@ class WindowsOfRecord:
     def all(self) -> tuple[RecordWindow, ...]:
         """Return them, in the order of the spec."""
         windows = self.contents.workspace.spec.windows
-        found: dict[str, list[RecordWindow]] = {}
+        by_name: dict[str, list[RecordWindow]] = {}
         for window in inputs_first(windows):
             if window.input is None:
-                found[window.name] = self._of(window)
+                by_name[window.name] = self._of(window)
             else:  # of a join it says which rows have the record, and not which windows these rows are in
-                found[window.name] = self._over(window, found.get(window.input, []))
-        return tuple(one for window in windows for one in found[window.name])
+                by_name[window.name] = self._over(window, by_name.get(window.input, []))
+        return tuple(record_window for window in windows for record_window in by_name[window.name])
 
     def _of(self, window: WindowSpec) -> list[RecordWindow]:
         """Return the windows of events that the record falls into."""
@@ -99,14 +99,14 @@ class WindowsOfRecord:
         )
         if window.is_linked and self.us - window.reach_us <= records_gone_until(self.contents.workspace):
             return [RecordWindow(window.name, None, None, "removed")]
-        found = [self._one(window, span) for span in self._spans(window, letter, is_taken=not is_left_out)]
+        windows = [self._one(window, span) for span in self._spans(window, letter, is_taken=not is_left_out)]
         if is_left_out:
-            found = [replace(one, outcome="filtered") for one in found]
-            return found or [RecordWindow(window.name, None, None, "filtered")]
+            windows = [replace(window, outcome="filtered") for window in windows]
+            return windows or [RecordWindow(window.name, None, None, "filtered")]
         if letter is not None:
-            found = [replace(one, outcome="missed") for one in found]
+            windows = [replace(window, outcome="missed") for window in windows]
         nowhere = "filtered" if window.has_gap_of_records else "in_gap"  # a record that says no gap is in no session
-        return found or [RecordWindow(window.name, None, None, nowhere)]
+        return windows or [RecordWindow(window.name, None, None, nowhere)]
 
     def _spans(self, window: WindowSpec, letter: Row | None, *, is_taken: bool) -> Sequence[tuple[int, int]]:
         is_taken = is_taken and letter is None and not self.is_refused
@@ -141,7 +141,7 @@ class WindowsOfRecord:
 
     def _over(self, window: WindowSpec, of: Sequence[RecordWindow]) -> list[RecordWindow]:
         """Return the windows over results that hold the record; sessions of results depend on others of them."""
-        ends = [each.end_us for each in of if each.end_us is not None and each.outcome in ("counted", "open")]
+        ends = [inner.end_us for inner in of if inner.end_us is not None and inner.outcome in ("counted", "open")]
         spans = [span for end in ends if not window.is_linked for span in spans_alone(end, window)]
         return [self._one(window, span) for span in dict.fromkeys(spans)]
 

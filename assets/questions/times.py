@@ -87,11 +87,11 @@ class PipelineLog:
 
     def passed(self, timeline: str, wanted_us: int, seq: int) -> tuple[Item | None, bool]:
         """Return the item at which a watermark came to a value, or whether a flush went past it from a record on."""
-        asked = timeline, wanted_us
-        if asked not in self._reached:
-            self._reached[asked] = self.judged.reaching(timeline, wanted_us)
-        item = self._reached[asked]
-        flush = next((after for after in self.flushes if after >= seq), None)
+        timeline_us = timeline, wanted_us
+        if timeline_us not in self._reached:
+            self._reached[timeline_us] = self.judged.reaching(timeline, wanted_us)
+        item = self._reached[timeline_us]
+        flush = next((flush_seq for flush_seq in self.flushes if flush_seq >= seq), None)
         if flush is not None and (item is None or (item.seq is not None and item.seq > flush)):
             return None, True
         return item, False
@@ -155,18 +155,18 @@ def _stretches(workspace: Workspace, begin: Checkpoint, waits: frozenset[Waiter]
         end_seq: The end of what was processed.
     """
     kinds = [*([TICK] if workspace.rules.clock_moves else []), *([WAIT] if follows_waits(workspace.spec) else [])]
-    found, first = list[Stretch](), begin.end_seq
+    stretches, first = list[Stretch](), begin.end_seq
     for item in recorded(workspace, *kinds) if kinds else []:
         if item["_batch_id"] <= begin.batch_id:
             continue
         end = int(item["_after_seq"]) + 1
         if item["kind"] == TICK:
-            found.append(Stretch(first, end, us_of(item["clock"]), waits))
+            stretches.append(Stretch(first, end, us_of(item["clock"]), waits))
         else:
-            found.append(Stretch(first, end, None, waits))
+            stretches.append(Stretch(first, end, None, waits))
             waits = waiters_of(item)
         first = end
-    return [*found, Stretch(first, max(first, end_seq), None, waits)]
+    return [*stretches, Stretch(first, max(first, end_seq), None, waits)]
 
 
 @dataclass
@@ -196,8 +196,8 @@ class _Rows:
             self.of[name][at] = np.asarray(pc.fill_null(numbers, NONE))
             return
         coded = column.cast(pa.string()).dictionary_encode(null_encoding="encode")
-        known = self.names[name]
-        places = [known.setdefault(value, len(known)) for value in coded.dictionary.to_pylist()]
+        place_of = self.names[name]
+        places = [place_of.setdefault(value, len(place_of)) for value in coded.dictionary.to_pylist()]
         if places:
             self.of[name][at] = np.array(places, np.int32)[np.asarray(coded.indices)]
 
@@ -219,8 +219,8 @@ class _Rows:
         return LogTimes(
             seq=seq,
             **arrays,
-            timelines=[str(one) for one in timelines] or [c.ONE_TIMELINE],
-            sources=[str(one) for one in sources],
+            timelines=[str(timeline) for timeline in timelines] or [c.ONE_TIMELINE],
+            sources=[str(source) for source in sources],
             splits=splits or [None],
             stretches=(),
         )
@@ -231,10 +231,10 @@ def _of_tables(workspace: Workspace, out: Excluded, end_seq: int) -> LogTimes | 
     if not workspace.spec.outputs.ordered_events:
         return None
     rows, over = _log_rows(workspace, out, end_seq), workspace.spec.time.over
-    own = [c.SEQ, c.EVENT_TIME, *([c.TIMELINE] if over else [])]
+    columns = [c.SEQ, c.EVENT_TIME, *([c.TIMELINE] if over else [])]
     within = _within(rows)
     for table in (tables.ORDERED_EVENTS, tables.HELD_EVENTS):
-        for piece in _pieces(workspace, table, own, within):
+        for piece in _pieces(workspace, table, columns, within):
             seq = piece[c.SEQ].to_numpy()
             rows.put("event_us", seq, piece[c.EVENT_TIME])
             rows.put_why(seq, 0)
@@ -258,10 +258,10 @@ def _complete(rows: _Rows, out: Excluded) -> LogTimes | None:
 def _put_refused(workspace: Workspace, rows: _Rows) -> None:
     """Put what the dead letters of ingestion and time say; rules 1 to 3 are judged again."""
     over, again = workspace.spec.time.over, [Reason.EARLY, Reason.LATE_ARRIVAL, Reason.OUT_OF_ORDER]
-    own = [c.SEQ, c.EVENT_TIME, "reason", *([c.TIMELINE] if over else [])]
+    columns = [c.SEQ, c.EVENT_TIME, "reason", *([c.TIMELINE] if over else [])]
     codes: dict[str | None, int] = {str(reason): 0 if reason in again else CODES[reason] for reason in REASONS}
     of_records: Filters = [*_within(rows), ("stage", "in", ["ingest", "time"])]
-    for piece in _pieces(workspace, tables.DEAD_LETTERS, own, of_records):
+    for piece in _pieces(workspace, tables.DEAD_LETTERS, columns, of_records):
         seq = piece[c.SEQ].to_numpy()
         rows.put("event_us", seq, piece[c.EVENT_TIME])
         rows.put_why(seq, _coded(piece["reason"], codes))
@@ -269,12 +269,12 @@ def _put_refused(workspace: Workspace, rows: _Rows) -> None:
             rows.put("timeline", seq, pc.fill_null(piece[c.TIMELINE].cast(pa.string()), c.ONE_TIMELINE))
 
 
-def _log_rows(workspace: Workspace, out: Excluded, end_seq: int, *more: str) -> _Rows:
+def _log_rows(workspace: Workspace, out: Excluded, end_seq: int, *columns: str) -> _Rows:
     """Return what the log says of each record: its arrival, its clock, and with splits its source and split."""
     rows, uses_splits = _Rows(log_begins_at(workspace), end_seq), workspace.rules.uses_splits
     names = workspace.source_names
-    own = [c.SEQ, c.ARRIVAL, c.CLOCK, *([c.SOURCE, c.SPLIT] if uses_splits else [])]
-    for piece in _pieces(workspace, tables.RAW_EVENTS, [*own, *more], _within(rows)):
+    log_columns = [c.SEQ, c.ARRIVAL, c.CLOCK, *([c.SOURCE, c.SPLIT] if uses_splits else [])]
+    for piece in _pieces(workspace, tables.RAW_EVENTS, [*log_columns, *columns], _within(rows)):
         seq = piece[c.SEQ].to_numpy()
         rows.put("arrival_us", seq, piece[c.ARRIVAL])
         rows.put("clock_us", seq, piece[c.CLOCK])
@@ -282,8 +282,8 @@ def _log_rows(workspace: Workspace, out: Excluded, end_seq: int, *more: str) -> 
             sources = piece[c.SOURCE].cast(pa.string())
             rows.put("source", seq, pa.array([names.get(x, x) for x in sources.to_pylist()]) if names else sources)
             rows.put("split", seq, piece[c.SPLIT])
-        if more:
-            rows.put("event_us", seq, piece[more[0]])
+        if columns:
+            rows.put("event_us", seq, piece[columns[0]])
             rows.put_why(seq, 0)
     if len(out.places):  # a record that took a place has the arrival and the clock of the place
         for name in ("source", "split"):
@@ -296,7 +296,7 @@ def _log_rows(workspace: Workspace, out: Excluded, end_seq: int, *more: str) -> 
 
 def _as_stored(workspace: Workspace, out: Excluded, end_seq: int) -> LogTimes | None:
     """Return the times where the event time is a column of the log, or the arrival; else None."""
-    by = {one.timestamp_by for one in workspace.rules.event_times}
+    by = {event_time.timestamp_by for event_time in workspace.rules.event_times}
     if len(by) > 1 or workspace.spec.time.over or len(out.places):
         return None
     [expression] = by
@@ -319,14 +319,14 @@ def _computed(workspace: Workspace, end_seq: int) -> LogTimes:
     if rules.time.deduplicate_by:
         timed = with_duplicates(timed, None, rules.time)
     columns = [c.SEQ, c.EVENT_TIME, c.ARRIVAL, c.CLOCK, c.REASON, c.TIMELINE, c.SOURCE, c.SPLIT]
-    found, rows = timed.select(*columns).toArrow().combine_chunks(), _Rows(begin_seq, end_seq)
-    seq = found[c.SEQ].to_numpy()
+    table, rows = timed.select(*columns).toArrow().combine_chunks(), _Rows(begin_seq, end_seq)
+    seq = table[c.SEQ].to_numpy()
     instants = {"event_us": c.EVENT_TIME, "arrival_us": c.ARRIVAL, "clock_us": c.CLOCK}
     texts = {"timeline": c.TIMELINE, "source": c.SOURCE, "split": c.SPLIT}
     for name, column in (instants | texts).items():
-        rows.put(name, seq, _whole(found[column]))
+        rows.put(name, seq, _whole(table[column]))
     codes: dict[str | None, int] = {None: 0} | {str(reason): code for reason, code in CODES.items()}
-    rows.put_why(seq, _coded(_whole(found[c.REASON]), codes))
+    rows.put_why(seq, _coded(_whole(table[c.REASON]), codes))
     return rows.times(np.sort(seq))
 
 

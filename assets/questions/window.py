@@ -95,14 +95,14 @@ class WindowQuestion:
         window = self.window
         self._ensure_whole()
         ends, why = self._ends()
-        groups = [] if why else [one for end in ends for one in self._groups(end)]
-        groups.sort(key=lambda one: (one.end_us, -one.events, str(one.group)))
+        groups = [] if why else [group for end in ends for group in self._groups(end)]
+        groups.sort(key=lambda group: (group.end_us, -group.events, str(group.group)))
         if not why and not groups:
             why = self._why_no_group()
-        state = "none" if why else "closed" if all(one.is_closed for one in groups) else "open"
+        state = "none" if why else "closed" if all(group.is_closed for group in groups) else "open"
         end_us = ends[-1] if len(ends) == 1 else None
         if window.kind == "session" and groups:
-            end_us = groups[0].end_us if len({one.end_us for one in groups}) == 1 else None
+            end_us = groups[0].end_us if len({group.end_us for group in groups}) == 1 else None
         return WindowAnswer(
             pipeline=self.workspace.spec.name,
             window=window,
@@ -154,23 +154,23 @@ class WindowQuestion:
     def _groups(self, end_us: int) -> list[GroupOfWindow]:
         window = self.window
         rows = self._rows(end_us)
-        found: dict[tuple[Group, int], GroupOfWindow] = {}
+        groups: dict[tuple[Group, int], GroupOfWindow] = {}
         if window.kind == "session" and window.input is None:
             for group, events in self._by_group(self._contents.events(window)):
                 session, start, end = found_sessions(self._contents, window, events)
                 for name in np.unique(session[(session >= 0) & (start == self.start_us)]):
                     at = session == name
-                    own = Events(events.seq[at], events.t[at], ())
-                    found[group, int(end[name])] = self._one(group, int(end[name]), own, rows)
-            return list(found.values())
+                    of_session = Events(events.seq[at], events.t[at], ())
+                    groups[group, int(end[name])] = self._one(group, int(end[name]), of_session, rows)
+            return list(groups.values())
         for group, events in self._by_group(self._events(end_us)):
-            found[group, end_us] = self._one(group, end_us, events, rows)
+            groups[group, end_us] = self._one(group, end_us, events, rows)
         for row in rows:  # such as rows of windows with no event
             group = tuple(as_text(row[name]) for name in window.group_columns)
-            if (group, end_us) not in found and self._is_asked(group):
+            if (group, end_us) not in groups and self._is_asked(group):
                 nothing = Events(np.zeros(0, np.int64), np.zeros(0, np.int64), ())
-                found[group, end_us] = self._one(group, end_us, nothing, rows)
-        return list(found.values())
+                groups[group, end_us] = self._one(group, end_us, nothing, rows)
+        return list(groups.values())
 
     def _events(self, end_us: int) -> Events:
         """Return the events with a time in the window; of a window over another one its results."""
@@ -190,8 +190,8 @@ class WindowQuestion:
         places: dict[Group, list[int]] = {group: [] for group in every}
         for at, group in enumerate(zip(*events.groups, strict=True)):
             places[group].append(at)
-        asked = [group for group in every if self._is_asked(group)]
-        return [(group, Events(events.seq[places[group]], events.t[places[group]], ())) for group in asked]
+        groups = [group for group in every if self._is_asked(group)]
+        return [(group, Events(events.seq[places[group]], events.t[places[group]], ())) for group in groups]
 
     def _is_asked(self, group: Group) -> bool:
         values = dict(zip(self.window.group_columns, group, strict=True))
@@ -210,8 +210,8 @@ class WindowQuestion:
         ]
         item, by_flush = self.log.passed(timeline, closes, int(taken.seq.min()) if is_numbered else 0)
         names = window.group_columns
-        own = (row for row in rows if _us(row["window_end"]) == end_us)
-        of_group = [row for row in own if tuple(as_text(row[name]) for name in names) == group]
+        same_end = (row for row in rows if _us(row["window_end"]) == end_us)
+        of_group = [row for row in same_end if tuple(as_text(row[name]) for name in names) == group]
         return GroupOfWindow(
             group=dict(zip(names, group, strict=True)),
             end_us=end_us,
@@ -277,16 +277,16 @@ class WindowQuestion:
         which = " that `where` lets through" if window.where is not None else ""
         if not self.group:
             return f"no event{which} has a time in it"
-        told = ", ".join(f"{name} {value}" for name, value in self.group.items())
+        group_text = ", ".join(f"{name} {value}" for name, value in self.group.items())
         end = self._ends()[0][-1]
-        others = list(dict.fromkeys(zip(*self._events(end).groups, strict=True)))
-        if not others:
-            return f"no event{which} has a time in it, of {told} or any other group"
-        shown = [", ".join(str(value) for value in group) for group in others]
+        groups = list(dict.fromkeys(zip(*self._events(end).groups, strict=True)))
+        if not groups:
+            return f"no event{which} has a time in it, of {group_text} or any other group"
+        shown = [", ".join(str(value) for value in group) for group in groups]
         near = did_you_mean(", ".join(str(value) for value in self.group.values()), shown)
-        more = f" and {len(shown) - 10:,} more" if len(shown) > 10 else ""
-        there = f"{', '.join(shown[:10])}{more}"
-        return f"no event{which} of {told} has a time in it; it has {there}" + (f": {near}" if near else "")
+        more_groups = f" and {len(shown) - 10:,} more" if len(shown) > 10 else ""
+        listed = f"{', '.join(shown[:10])}{more_groups}"
+        return f"no event{which} of {group_text} has a time in it; it has {listed}" + (f": {near}" if near else "")
 
 
 def _us(value: Any) -> int | None:

@@ -28,8 +28,8 @@ def instant_text(us: int | None) -> str | None:
 
 def length(us: int) -> str:
     """Return a length of time for a person to read; a short one with all its digits."""
-    whole = timedelta(microseconds=us)
-    return roughly(whole) if whole >= timedelta(seconds=10) else format_duration(whole)
+    duration = timedelta(microseconds=us)
+    return roughly(duration) if duration >= timedelta(seconds=10) else format_duration(duration)
 
 
 def span(start_us: int, end_us: int) -> str:
@@ -145,16 +145,22 @@ def waiting_for(
         last = "" if held.last_us is None else f"; its last event came {at(held.last_us)}"
         allows = f"which allows {at(held.allows_us)}" if held.allows_us is not None else "which had no event yet"
         yield "held back by", f"{split_name(held.source, held.value)}, {allows}{last}"
-        slow = [one for one in active if one.allows_us is None or one.allows_us < needed_us + inside]
+        slow = [split for split in active if split.allows_us is None or split.allows_us < needed_us + inside]
         if len(slow) > 1:
             yield "", f"{len(slow):,} of {len(active):,} {parts} are not so far"
     else:
-        own = {source.name: source.out_of_orderness_us for source in rules.sources}
-        tolerance = own.get(active[0].source) if active else next(iter(own.values())) if len(own) == 1 else None
+        tolerances = {source.name: source.out_of_orderness_us for source in rules.sources}
+        tolerance = (
+            tolerances.get(active[0].source)
+            if active
+            else next(iter(tolerances.values()))
+            if len(tolerances) == 1
+            else None
+        )
         tolerance = rules.time.out_of_orderness_us if tolerance is None else tolerance
         whose = f" of timeline {timeline}" if timeline != c.ONE_TIMELINE else ""
-        wanted = f"after {at(needed_us + tolerance)}" if inside else f"from {at(needed_us + tolerance)} on"
-        yield "needs", f"an event{whose} with a time {wanted}"
+        bound = f"after {at(needed_us + tolerance)}" if inside else f"from {at(needed_us + tolerance)} on"
+        yield "needs", f"an event{whose} with a time {bound}"
     if rules.clock_moves:
         yield "or", f"the clock ({clock_rule(rules)})"
     yield "or", "a flush: `tidemark run SPEC --end-of-input flush`"

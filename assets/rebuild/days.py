@@ -104,10 +104,12 @@ def part_of_log(checkpoints: Sequence[Checkpoint], window: WindowSpec, from_us: 
     see `range_of_windows`.
     """
     closed_us = closed_from(to_us, window)
-    before = [checkpoint for checkpoint in checkpoints if _all_before(checkpoint.position, from_us)]
-    reached = [(checkpoint, checkpoint.position.watermark_us) for checkpoint in checkpoints]
-    closed = [checkpoint for checkpoint, us in reached if us is not None and us >= closed_us]
-    return LogRange(before[-1] if before else START, closed[0] if closed else checkpoints[-1])
+    earlier_checkpoints = [checkpoint for checkpoint in checkpoints if _all_before(checkpoint.position, from_us)]
+    watermarks = [(checkpoint, checkpoint.position.watermark_us) for checkpoint in checkpoints]
+    closed = [checkpoint for checkpoint, us in watermarks if us is not None and us >= closed_us]
+    return LogRange(
+        earlier_checkpoints[-1] if earlier_checkpoints else START, closed[0] if closed else checkpoints[-1]
+    )
 
 
 def _all_before(position: Position, instant_us: int) -> bool:
@@ -157,8 +159,8 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
     keep_names(workspace)
     create_tables(workspace)  # this is where an aggregate that is new and wrong shows
     take_new_names(workspace, run_id)
-    done = workspace.batches.last_commit()
-    assert done is not None  # looked at above
+    last_commit = workspace.batches.last_commit()
+    assert last_commit is not None  # looked at above
     days = between_days(first, last, workspace.spec.partitions.time_zone)
     _refuse_gone(workspace, window, first)
     start, end = (us_of(instant) for _, _, instant in days)
@@ -166,7 +168,7 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
     # The events of a part begin with what was let in: each was judged before the log.
     ensure_in_log(workspace, min([part.first_seq, *admitted(workspace).seqs[:1].tolist()]), part.end_seq)
     batch_input = {"window": window.name, "days": [first.isoformat(), last.isoformat()], **zone_data(workspace)}
-    plan = begin(workspace, run_id, "backfill", batch_input, after=done, seqs=(part.first_seq, part.end_seq))
+    plan = begin(workspace, run_id, "backfill", batch_input, after=last_commit, seqs=(part.first_seq, part.end_seq))
     table = tables.window_table(window.name)
     workspace.tell(f"batch {plan.batch_id}: computing {table} from {first} to {last}, of {part.records:,} records")
     with at_work(workspace, plan):
@@ -187,12 +189,12 @@ def _refuse_gone(workspace: Workspace, window: WindowSpec, first: date) -> None:
     Raises:
         SpecError: The first day is one of them.
     """
-    gone = gone_of(workspace).get(tables.window_table(window.name))
-    if gone is not None and us_of(begin_of(first, workspace.spec.partitions.time_zone)) < gone.until_us:
+    removal = gone_of(workspace).get(tables.window_table(window.name))
+    if removal is not None and us_of(begin_of(first, workspace.spec.partitions.time_zone)) < removal.until_us:
         raise SpecError(
-            f"Results of {window.name} from before {gone.first_day} were removed, as `retention` says: {first} is "
+            f"Results of {window.name} from before {removal.first_day} were removed, as `retention` says: {first} is "
             "one of these days",
-            expected=f"days from {gone.first_day} on",
+            expected=f"days from {removal.first_day} on",
             remedy=f"to have them again, let `retention.windows` be longer or leave it out, then `tidemark rebuild "
             f"SPEC --window {window.name}`: all days are computed from the log",
         )
@@ -212,8 +214,8 @@ def results_of_log(workspace: Workspace, window: WindowSpec, part: LogRange, *, 
     """
     chain = (*inputs_of(window, workspace.spec.windows), window)
     waits = waits_up_to(workspace, part.begin.batch_id)
-    after, upto = part.begin.batch_id, part.end.batch_id
-    items = [item for item in recorded(workspace, *REPLAYED_KINDS) if after < item["_batch_id"] <= upto]
+    begin_batch, end_batch = part.begin.batch_id, part.end.batch_id
+    items = [item for item in recorded(workspace, *REPLAYED_KINDS) if begin_batch < item["_batch_id"] <= end_batch]
     pieces = pieces_left(items, part.first_seq, 0, part.end_seq, part.records, waits=waits.sources)
     # Days on which nothing came have a part without a record.
     segments = [piece.segment for piece in pieces] or [LogSegment(part.first_seq, part.end_seq, flushes=False)]

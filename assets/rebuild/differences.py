@@ -110,26 +110,26 @@ def differences(workspace: Workspace, items: Sequence[Mapping[str, Any]] = ()) -
     for outcome in replay_all(decided):
         for window in workspace.spec.windows:
             results[window.name].append(computed(outcome.results(window)))
-    found, former = [], renamed(workspace)
+    by_window, former = [], renamed(workspace)
     for window in workspace.spec.windows:
         after = passing(last_revisions(reduce(DataFrame.unionByName, results[window.name]), window))
         name = former.get(window.name, window.name)
         table = tables.window_table(name)
         before = workspace.read_base(table) if workspace.lake.exists(table) else after.limit(0)
         sides = [kept_results(workspace, name, rows) for rows in (before, after)]
-        found.append(_difference(workspace, window, *sides))
-    return tuple(found)
+        by_window.append(_difference(workspace, window, *sides))
+    return tuple(by_window)
 
 
-def differences_since(workspace: Workspace, before: Mapping[str, int]) -> tuple[Difference, ...]:
+def differences_since(workspace: Workspace, versions: Mapping[str, int]) -> tuple[Difference, ...]:
     """Return what differs in the tables from earlier versions of them; a table without one had no rows."""
-    found = []
+    by_window = []
     for window in workspace.spec.windows:
         table = tables.window_table(window.name)
         new = workspace.read_base(table)
-        old = workspace.lake.read(table, before[table]) if table in before else new.limit(0)
-        found.append(_difference(workspace, window, old, new))
-    return tuple(found)
+        old = workspace.lake.read(table, versions[table]) if table in versions else new.limit(0)
+        by_window.append(_difference(workspace, window, old, new))
+    return tuple(by_window)
 
 
 def _difference(workspace: Workspace, window: WindowSpec, before: DataFrame, after: DataFrame) -> Difference:
@@ -159,14 +159,14 @@ def differing(before: DataFrame, after: DataFrame, key_columns: Sequence[str]) -
 
     A result that is final on one side alone differs.
     """
-    both, there, would = side_by_side(before, after, key_columns)
+    both, has_old, has_new = side_by_side(before, after, key_columns)
     alike = are_alike(before, after, values_of(before, after, key_columns))
     same_state = F.col("b._is_final").eqNullSafe(F.col("a._is_final"))
     rows = [
         F.when(is_there, F.struct(*[f"{side}.{quoted(name)}" for name in frame.columns])).alias(into)
-        for side, frame, is_there, into in (("b", before, there, OLD), ("a", after, would, NEW))
+        for side, frame, is_there, into in (("b", before, has_old, OLD), ("a", after, has_new, NEW))
     ]
-    return both.where(~(there & would & alike & same_state)).select(*keys_of(before, after, key_columns), *rows)
+    return both.where(~(has_old & has_new & alike & same_state)).select(*keys_of(before, after, key_columns), *rows)
 
 
 def side_by_side(before: DataFrame, after: DataFrame, key_columns: Sequence[str]) -> tuple[DataFrame, Column, Column]:
@@ -194,8 +194,8 @@ def keys_of(before: DataFrame, after: DataFrame, key_columns: Sequence[str]) -> 
 
 def values_of(before: DataFrame, after: DataFrame, key_columns: Sequence[str]) -> list[str]:
     """Return the columns of results that readers compute with: all but the key and how the row came about."""
-    others = (*key_columns, *OF_REVISION)
-    return [name for name in dict.fromkeys([*before.columns, *after.columns]) if name not in others]
+    key_and_revision = (*key_columns, *OF_REVISION)
+    return [name for name in dict.fromkeys([*before.columns, *after.columns]) if name not in key_and_revision]
 
 
 def are_alike(before: DataFrame, after: DataFrame, values: Sequence[str]) -> Column:
@@ -207,13 +207,13 @@ def _is_alike(before: DataFrame, after: DataFrame, name: str) -> Column:
     """Return a BOOLEAN, never null: a column has the same value in the row aliased `b` and in the one aliased `a`."""
     if name not in before.columns or name not in after.columns:
         return F.col(f"{'b' if name in before.columns else 'a'}.{quoted(name)}").isNull()
-    one, other = F.col(f"b.{quoted(name)}"), F.col(f"a.{quoted(name)}")
+    old, new = F.col(f"b.{quoted(name)}"), F.col(f"a.{quoted(name)}")
     kinds = before.schema[name].dataType, after.schema[name].dataType
     if all(isinstance(kind, DoubleType | FloatType) for kind in kinds):
-        largest = F.greatest(F.abs(one), F.abs(other))
-        return one.eqNullSafe(other) | F.coalesce(F.abs(one - other) <= largest * F.lit(NEARLY), F.lit(False))
+        largest = F.greatest(F.abs(old), F.abs(new))
+        return old.eqNullSafe(new) | F.coalesce(F.abs(old - new) <= largest * F.lit(NEARLY), F.lit(False))
     if kinds[0] != kinds[1]:
-        return one.cast("string").eqNullSafe(other.cast("string"))
+        return old.cast("string").eqNullSafe(new.cast("string"))
     if isinstance(kinds[0], _COMPARABLE) or kinds[0] == StringType():
-        return one.eqNullSafe(other)
-    return F.to_json(F.struct(one.alias("v"))).eqNullSafe(F.to_json(F.struct(other.alias("v"))))
+        return old.eqNullSafe(new)
+    return F.to_json(F.struct(old.alias("v"))).eqNullSafe(F.to_json(F.struct(new.alias("v"))))

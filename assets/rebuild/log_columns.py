@@ -40,17 +40,21 @@ _CAST_LOG = "_state/cast_log"  # next to the pipeline's tables
 
 def to_cast(beside: Workspace) -> list[StructField]:
     """Return the columns of the log that are cast: their type under the spec is not a wider one."""
-    log, wanted = beside.log_of or beside, log_schema(payload_of(beside))
-    found = differences(log.lake.schema(tables.RAW_EVENTS), delta_columns(wanted), of_both=True)
-    names = [one.name for one in found if not is_wider(one.there, one.wanted) and may_be_cast(one.there, one.wanted)]
-    return [field for field in wanted if field.name in names]
+    log, schema = beside.log_of or beside, log_schema(payload_of(beside))
+    mismatches = differences(log.lake.schema(tables.RAW_EVENTS), delta_columns(schema), of_both=True)
+    names = [
+        column.name
+        for column in mismatches
+        if not is_wider(column.there, column.wanted) and may_be_cast(column.there, column.wanted)
+    ]
+    return [field for field in schema if field.name in names]
 
 
 def with_types_of_log(beside: Workspace, schema: StructType) -> StructType:
     """Return a schema of the log with the types that columns to be cast have there."""
     log, cast = beside.log_of or beside, {field.name for field in to_cast(beside)}
-    there = {field.name: field for field in log.read_base(tables.RAW_EVENTS).schema} if cast else {}
-    return StructType([there[field.name] if field.name in cast else field for field in schema])
+    stored_fields = {field.name: field for field in log.read_base(tables.RAW_EVENTS).schema} if cast else {}
+    return StructType([stored_fields[field.name] if field.name in cast else field for field in schema])
 
 
 def ensure_all_fit(beside: Workspace) -> None:
@@ -65,10 +69,10 @@ def ensure_all_fit(beside: Workspace) -> None:
     out = excluded(beside)
     unused = np.setdiff1d(np.union1d(out.between(0, log.progress.log_end()), out.places), out.records)
     records = without(beside, log.read_base(tables.RAW_EVENTS), unused)
-    there = {field.name: field.dataType for field in records.schema}
+    kinds = {field.name: field.dataType for field in records.schema}
     wrong = {
         field.name: F.col(quoted(field.name)).isNotNull()
-        & value_as(field.name, there[field.name], field.dataType, zone).isNull()
+        & value_as(field.name, kinds[field.name], field.dataType, zone).isNull()
         for field in fields
     }
     shown = [F.col(quoted(field.name)).cast("string").alias(f"__tm_{n}") for n, field in enumerate(fields)]
@@ -104,7 +108,7 @@ def cast_log(beside: Workspace, plan: Plan) -> None:
 
 
 _FITS, _HAS = "__tm_fits_", "__tm_has_"  # and a number
-Kept = Sequence[tuple[Source, StructField]]
+Rescued = Sequence[tuple[Source, StructField]]
 
 
 def keeps_unknown(workspace: Workspace) -> bool:
@@ -118,11 +122,11 @@ def fill_from_rescued(workspace: Workspace, first_seq: int, begin: Callable[[], 
     Only records from `first_seq` on are looked at. Other runs wait only while it is written, in the batch that
     `begin` takes on. What they read before that is left.
     """
-    found = _to_fill(workspace, first_seq)
-    if found is not None:
+    to_fill = _to_fill(workspace, first_seq)
+    if to_fill is not None:
         plan = begin()
         with at_work(workspace, plan):
-            _commit(workspace, plan, found)
+            _commit(workspace, plan, to_fill)
 
 
 def fill_all_from_rescued(workspace: Workspace, first_seq: int, plan: Plan) -> None:
@@ -135,7 +139,7 @@ def fill_all_from_rescued(workspace: Workspace, first_seq: int, plan: Plan) -> N
 class _ToFill:
     """Columns to fill, the records from the first to the last that have values for them, and how many have."""
 
-    kept: Kept
+    columns: Rescued
     span: Filters
     counts: Mapping[str, int]
 
@@ -145,33 +149,33 @@ def _to_fill(workspace: Workspace, first_seq: int) -> _ToFill | None:
     if not keeps_unknown(workspace):
         return None
     since: Filters = [(c.SEQ, ">=", first_seq)]
-    kept = _kept(workspace, since)
-    if not kept:
+    columns = _rescued_columns(workspace, since)
+    if not columns:
         return None
-    found = _counted(_filled(workspace, workspace.read_base(tables.RAW_EVENTS, filters=since), kept), kept)
-    if not found["any"]:
+    counted = _counted(_filled(workspace, workspace.read_base(tables.RAW_EVENTS, filters=since), columns), columns)
+    if not counted["any"]:
         return None
     counts: dict[str, int] = {}
-    for number, (_, field) in enumerate(kept):
-        fits, has = found[f"{_FITS}{number}"], found[f"{_HAS}{number}"]
+    for number, (_, field) in enumerate(columns):
+        fits, has = counted[f"{_FITS}{number}"], counted[f"{_HAS}{number}"]
         counts |= {f"filled.{field.name}": fits, f"not_filled.{field.name}": has - fits}
         kind = field.dataType.simpleString().upper()
         wrong = f"; {has - fits:,} are not {kind} and stay there" if has > fits else ""
         workspace.tell(f"{field.name}: {fits:,} values of earlier records are taken from {RESCUED}{wrong}")
-    return _ToFill(kept, [(c.SEQ, ">=", found["first"]), (c.SEQ, "<=", found["last"])], counts)
+    return _ToFill(columns, [(c.SEQ, ">=", counted["first"]), (c.SEQ, "<=", counted["last"])], counts)
 
 
-def _commit(workspace: Workspace, plan: Plan, found: _ToFill | None) -> None:
+def _commit(workspace: Workspace, plan: Plan, to_fill: _ToFill | None) -> None:
     counts, versions = dict[str, int](), dict[str, int]()
-    if found is not None:
-        rows = _filled(workspace, workspace.read_base(tables.RAW_EVENTS, filters=found.span), found.kept)
+    if to_fill is not None:
+        rows = _filled(workspace, workspace.read_base(tables.RAW_EVENTS, filters=to_fill.span), to_fill.columns)
         rows = rows.select([f"`{name}`" for name in workspace.lake.columns(tables.RAW_EVENTS)])
-        done = BatchWriter(workspace, plan).replace(tables.RAW_EVENTS, rows, where=found.span)
-        counts, versions = {**found.counts}, {tables.RAW_EVENTS: done.version}
+        written = BatchWriter(workspace, plan).replace(tables.RAW_EVENTS, rows, where=to_fill.span)
+        counts, versions = {**to_fill.counts}, {tables.RAW_EVENTS: written.version}
     workspace.batches.commit(plan, counts, versions, workspace.clock.now())
 
 
-def _kept(workspace: Workspace, since: Filters) -> Kept:
+def _rescued_columns(workspace: Workspace, since: Filters) -> Rescued:
     """Return the columns that have values in `_rescued`."""
     records = workspace.read_base(tables.RAW_EVENTS, filters=since).where(F.col(RESCUED).isNotNull())
     keys = records.select(c.SOURCE, F.explode(F.json_object_keys(RESCUED)).alias("key")).distinct().collect()
@@ -187,20 +191,20 @@ def _kept(workspace: Workspace, since: Filters) -> Kept:
     ]
 
 
-def _filled(workspace: Workspace, records: DataFrame, kept: Kept) -> DataFrame:
+def _filled(workspace: Workspace, records: DataFrame, columns: Rescued) -> DataFrame:
     """Return records with the values of these columns, and for each whether there was one, and whether it fits."""
-    zone, found = workspace.spec.time.time_zone, records
-    for number, (source, field) in enumerate(kept):
+    zone, filled = workspace.spec.time.time_zone, records
+    for number, (source, field) in enumerate(columns):
         of_source = c.named(c.SOURCE, workspace.source_names) == source.name
-        found = with_column(found, source, field, of_source, zone)
-        found = found.withColumnsRenamed({HAS: f"{_HAS}{number}", FITS: f"{_FITS}{number}"})
-    return found
+        filled = with_column(filled, source, field, of_source, zone)
+        filled = filled.withColumnsRenamed({HAS: f"{_HAS}{number}", FITS: f"{_FITS}{number}"})
+    return filled
 
 
-def _counted(filled: DataFrame, kept: Kept) -> dict[str, int]:
-    flags = [f"{flag}{number}" for number in range(len(kept)) for flag in (_HAS, _FITS)]
-    fits = reduce(or_, (F.col(f"{_FITS}{number}") for number in range(len(kept))))
-    own = F.when(fits, F.col(c.SEQ))
-    asked = [F.min(own).alias("first"), F.max(own).alias("last"), F.count_if(fits).alias("any")]
-    [row] = filled.agg(*asked, *[F.count_if(flag).alias(flag) for flag in flags]).collect()
+def _counted(filled: DataFrame, columns: Rescued) -> dict[str, int]:
+    flags = [f"{flag}{number}" for number in range(len(columns)) for flag in (_HAS, _FITS)]
+    fits = reduce(or_, (F.col(f"{_FITS}{number}") for number in range(len(columns))))
+    filled_seq = F.when(fits, F.col(c.SEQ))
+    aggregates = [F.min(filled_seq).alias("first"), F.max(filled_seq).alias("last"), F.count_if(fits).alias("any")]
+    [row] = filled.agg(*aggregates, *[F.count_if(flag).alias(flag) for flag in flags]).collect()
     return row.asDict()

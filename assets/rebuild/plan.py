@@ -55,7 +55,7 @@ class RebuildPlan:
     @property
     def records(self) -> int:
         """How many records it takes out of the log, or back into it."""
-        ranges = [each for item in self.items for each in json.loads(item["argument"])["records"]]
+        ranges = [bounds for item in self.items for bounds in json.loads(item["argument"])["records"]]
         return sum(last - first + 1 for first, last in ranges)
 
 
@@ -88,9 +88,9 @@ def plan_to_spec(workspace: Workspace, reason: str | None = None) -> RebuildPlan
     scopes = [_scope_of_table(table, spec.windows) for table in ensure_can_begin(workspace, Scope.ALL)]
     items, now = recorded(workspace, SPEC), json.loads(spec.canonical_json())
     changes: dict[str, Change] = {}
-    for before, after in zip(recorded_specs(workspace), [*items[1:], None], strict=True):
-        rebuilt = set[str]() if after is None else _rebuilt_after(workspace, int(after["_batch_id"]))
-        for change in changes_between(before, now):
+    for spec_of_item, next_item in zip(recorded_specs(workspace), [*items[1:], None], strict=True):
+        rebuilt = set[str]() if next_item is None else _rebuilt_after(workspace, int(next_item["_batch_id"]))
+        for change in changes_between(spec_of_item, now):
             past = Scope.ALL if change.fills else change.past
             if not past.of_all:
                 windows = {*workspace.window_tables} - rebuilt
@@ -130,19 +130,19 @@ def windows_in(scope: Scope, spec: Spec) -> tuple[WindowSpec, ...]:
 
 def _rebuilt_after(workspace: Workspace, batch_id: int) -> set[str]:
     """Return the windows that were rebuilt alone by a batch, or after it."""
-    done = [RebuildInput.of(one.plan) for one in workspace.batches.history("rebuild", after=batch_id - 1)]
-    return {name for one in done if not one.renamed for name in one.windows}
+    rebuilds = [RebuildInput.of(commit.plan) for commit in workspace.batches.history("rebuild", after=batch_id - 1)]
+    return {name for rebuild in rebuilds if not rebuild.renamed for name in rebuild.windows}
 
 
 def own_tables(windows: Sequence[WindowSpec]) -> list[str]:
     """Return the tables that windows do not share with others."""
-    found = []
+    names = []
     for window in windows:
-        found += [tables.window_table(window.name), tables.flushed_table(window.name)]
-        found += [tables.history_table(window.name)] if window.history else []
-        found += [tables.seen_groups_table(window.name)] if window.empty else []
-        found += [tables.needed_table(window)] if window.input is not None else []
-    return found
+        names += [tables.window_table(window.name), tables.flushed_table(window.name)]
+        names += [tables.history_table(window.name)] if window.history else []
+        names += [tables.seen_groups_table(window.name)] if window.empty else []
+        names += [tables.needed_table(window)] if window.input is not None else []
+    return names
 
 
 def ensure_can_begin(workspace: Workspace, scope: Scope) -> Mapping[str, LakeError]:

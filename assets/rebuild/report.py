@@ -138,23 +138,23 @@ def of_decision(plan: RebuildPlan, differs: Sequence[Difference]) -> show.Metada
         counts = [{"window": window.window, **window.counts, "days": _in_words(window.days)} for window in differs]
         return {"records forgotten": plan.records, "differences": show.rows_as_table(counts)}
     what = "records let in or refused again" if decides_on_letters(plan) else "records taken out or back"
-    counts = [{"window": one.window, **one.counts, "days": _in_words(one.days)} for one in differs]
+    counts = [{"window": window.window, **window.counts, "days": _in_words(window.days)} for window in differs]
     shown = [
-        {"window": one.window, **row.key, "before": row.before, "after": row.after}
-        for one in differs
-        for row in one.rows[:_MOST_SHOWN]
+        {"window": window.window, **row.key, "before": row.before, "after": row.after}
+        for window in differs
+        for row in window.rows[:_MOST_SHOWN]
     ]
     return {
         **({what: plan.records} if plan.records else {}),
         "differences": show.rows_as_table(counts),
         **({"results": show.rows_as_table(shown)} if shown else {}),
-        "days": dg.MetadataValue.json({one.window: [*one.days] for one in differs}),
+        "days": dg.MetadataValue.json({window.window: [*window.days] for window in differs}),
     }
 
 
 def _in_words(days: Sequence[str]) -> str:
-    more = f" and {len(days) - _MOST_SHOWN:,} more" if len(days) > _MOST_SHOWN else ""
-    return ", ".join(days[:_MOST_SHOWN]) + more
+    ending = f" and {len(days) - _MOST_SHOWN:,} more" if len(days) > _MOST_SHOWN else ""
+    return ", ".join(days[:_MOST_SHOWN]) + ending
 
 
 def _written(shadow: Shadow) -> list[str]:
@@ -176,10 +176,10 @@ def _written_days(workspace: Workspace, window: WindowSpec, before: Before) -> M
 
 
 def _batches(workspace: Workspace, table: str, version: int) -> set[int]:
-    found = set[int]()
+    batches = set[int]()
     for piece in pieces(workspace.lake, table, version, [c.BATCH]):
-        found.update(pc.unique(piece[c.BATCH]).to_pylist())
-    return found
+        batches.update(pc.unique(piece[c.BATCH]).to_pylist())
+    return batches
 
 
 def _tell_checks(telling: Telling, shadow: Shadow, name: str, lost: BatchLosses, *, repeats: bool) -> None:
@@ -188,11 +188,11 @@ def _tell_checks(telling: Telling, shadow: Shadow, name: str, lost: BatchLosses,
     Alerts are compared as of the last batch of records: `tidemark status` names the checks of it that fail.
     """
     workspace, asset = shadow.workspace, key(shadow.workspace.file, name)
-    done = list(_checked(shadow, name, lost))
-    note_failures(lost.batch, name, done)
-    for checked in done:
+    checks = list(_checked(shadow, name, lost))
+    note_failures(lost.batch, name, checks)
+    for checked in checks:
         telling.report(evaluation_of(lost, asset, checked, blocks=checked.expectation.blocking))
-    repeated = {checked.expectation for checked in done}
+    repeated = {checked.expectation for checked in checks}
     for expectation in expectations(workspace.spec)[name]:
         if repeats and expectation not in repeated:
             _tell_again(telling, dg.AssetCheckKey(asset, expectation.name))
@@ -207,8 +207,8 @@ def _checked(shadow: Shadow, name: str, lost: BatchLosses) -> Iterator[Checked]:
 
 
 def _tell_again(telling: Telling, check: dg.AssetCheckKey) -> None:
-    found = telling.instance.event_log_storage.get_latest_asset_check_execution_by_key([check]).get(check)
-    event = found.event.dagster_event if found is not None and found.event is not None else None
+    execution = telling.instance.event_log_storage.get_latest_asset_check_execution_by_key([check]).get(check)
+    event = execution.event.dagster_event if execution is not None and execution.event is not None else None
     if event is not None and event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION:
         old = event.asset_check_evaluation_data
         telling.report(

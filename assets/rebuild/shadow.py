@@ -94,7 +94,11 @@ class Shadow:
     def _spec_of_windows(self) -> Spec:
         """The spec with only the windows that are rebuilt and their input windows."""
         spec = self.workspace.spec
-        needed = {one.name for window in self.chosen for one in (window, *inputs_of(window, spec.windows))}
+        needed = {
+            needed_window.name
+            for window in self.chosen
+            for needed_window in (window, *inputs_of(window, spec.windows))
+        }
         windows = tuple(window for window in spec.windows if window.name in needed)
         outputs = spec.outputs.model_copy(update={"ordered_events": False})
         return spec.model_copy(update={"windows": windows, "joins": (), "outputs": outputs})
@@ -102,15 +106,15 @@ class Shadow:
     @property
     def numbers(self) -> list[tuple[int, int]]:
         """First and last of the numbers that are kept for its batches, in order; none before it has begun."""
-        found = []
+        ranges = []
         for commit in reversed(self.workspace.batches.history("rebuild")):
-            given = RebuildInput.of(commit.plan)
-            if given.leaves_results:
+            rebuild = RebuildInput.of(commit.plan)
+            if rebuild.leaves_results:
                 continue  # it does not affect what is rebuilt
-            if given.rebuild != self._what:
+            if rebuild.rebuild != self._what:
                 break
-            found.append((commit.batch_id + 1, commit.batch_id + given.reserves))
-        return found[::-1]
+            ranges.append((commit.batch_id + 1, commit.batch_id + rebuild.reserves))
+        return ranges[::-1]
 
     @cached_property
     def _what(self) -> dict[str, Any]:
@@ -133,7 +137,9 @@ class Shadow:
     @property
     def is_superseded(self) -> bool:
         """Return whether another rebuild has begun or ended since, or live runs have taken another spec."""
-        begun = {one.batch_id: RebuildInput.of(one.plan) for one in self.workspace.batches.history("rebuild")}
+        begun = {
+            commit.batch_id: RebuildInput.of(commit.plan) for commit in self.workspace.batches.history("rebuild")
+        }
         if not self.numbers:
             return True
         now = recorded(self.workspace, SPEC)[-1]["argument"]
@@ -172,13 +178,13 @@ class Shadow:
         """
         workspace = self.workspace
         ensure_all_fit(self.tables)
-        wanted = with_types_of_log(self.tables, log_schema(payload_of(self.tables)))
-        ensure_fits(workspace, tables.RAW_EVENTS, wanted)
-        there = workspace.lake.schema(tables.RAW_EVENTS)
-        if any(one.wanted for one in differences(there, delta_columns(wanted))):
+        schema = with_types_of_log(self.tables, log_schema(payload_of(self.tables)))
+        ensure_fits(workspace, tables.RAW_EVENTS, schema)
+        columns = workspace.lake.schema(tables.RAW_EVENTS)
+        if any(column.wanted for column in differences(columns, delta_columns(schema))):
             plan = self._reserve(_SPARE)
             with at_work(workspace, plan):
-                fit(workspace.lake, tables.RAW_EVENTS, wanted, workspace.rules.sources[0].time_zone)
+                fit(workspace.lake, tables.RAW_EVENTS, schema, workspace.rules.sources[0].time_zone)
                 workspace.batches.commit(plan, {}, {}, workspace.clock.now())
 
     def _goes_on(self) -> bool:
@@ -211,12 +217,12 @@ class Shadow:
         Raises:
             ConflictError: Another process has written the log of batches.
         """
-        wanted = len(self._left()) + _SPARE
+        n_needed = len(self._left()) + _SPARE
         last = self.tables.batches.last_commit()
-        after = last.batch_id if last else 0
-        free = sum(max(final - max(first - 1, after), 0) for first, final in self.numbers)
-        if free < wanted:
-            plan = self._reserve(wanted)
+        last_id = last.batch_id if last else 0
+        n_free = sum(max(final - max(first - 1, last_id), 0) for first, final in self.numbers)
+        if n_free < n_needed:
+            plan = self._reserve(n_needed)
             self.workspace.batches.commit(plan, {}, {}, self.workspace.clock.now())
 
     def fill_rest(self) -> int | None:
@@ -238,8 +244,8 @@ class Shadow:
     def _reserve(self, numbers: int) -> Plan:
         """Take on a batch of the pipeline that keeps numbers and changes no rows; wait for other runs."""
         under = digest(recorded(self.workspace, SPEC)[-1]["argument"])
-        given = RebuildInput(reserves=numbers, rebuild=self._what, under=under)
-        return when_free(self.workspace, partial(begin_without_records, self.workspace, self.run_id, given))
+        batch_input = RebuildInput(reserves=numbers, rebuild=self._what, under=under)
+        return when_free(self.workspace, partial(begin_without_records, self.workspace, self.run_id, batch_input))
 
     def _left(self) -> Sequence[Piece]:
         """Return the pieces of the log that the pipeline has processed and its shadow has not."""
@@ -271,16 +277,20 @@ class Shadow:
                 ensure_not_stopped()
                 self._judge(piece)
                 at, took_s = piece.segment.end_seq, (workspace.clock.now() - begun_at).total_seconds()
-                done, rest = at - first, end - at
-                about = f"; about {max(round(took_s / done * rest / 60), 1)} min left" if done and rest else ""
+                n_judged, n_left = at - first, end - at
+                about = (
+                    f"; about {max(round(took_s / n_judged * n_left / 60), 1)} min left"
+                    if n_judged and n_left
+                    else ""
+                )
                 workspace.tell(f"{at:,} of {end:,} records judged again{about}")
 
     def _judge(self, piece: Piece) -> None:
         beside, segment = self.tables, piece.segment
         last = beside.batches.last_commit()
-        given, number = input_of(beside, segment, piece.replayed), self._number_after(last)
+        batch_input, number = input_of(beside, segment, piece.replayed), self._number_after(last)
         seqs = (segment.first_seq, segment.end_seq)
-        plan = begin(beside, self.run_id, "process", given, after=last, seqs=seqs, number=number)
+        plan = begin(beside, self.run_id, "process", batch_input, after=last, seqs=seqs, number=number)
         with at_work(beside, plan):
             beside.prepare(plan)
             batch = Batch(beside, plan, judge)
@@ -310,17 +320,17 @@ class Shadow:
                     self.checked[expectation] = checked
 
     def _number_after(self, last: Commit | None) -> int:
-        after = last.batch_id if last else 0
-        found = next((max(first, after + 1) for first, final in self.numbers if final > after), None)
-        if found is None:
+        last_id = last.batch_id if last else 0
+        number = next((max(first, last_id + 1) for first, final in self.numbers if final > last_id), None)
+        if number is None:
             raise BusyError(
                 "Live runs have processed more than the rebuild kept numbers for.", remedy="Run it again."
             )
-        return found
+        return number
 
 
 def begin_without_records(
-    workspace: Workspace, run_id: str, given: RebuildInput, fingerprint: str | None = None
+    workspace: Workspace, run_id: str, batch_input: RebuildInput, fingerprint: str | None = None
 ) -> Plan:
     """Take on a batch of kind `rebuild` that judges no record.
 
@@ -329,13 +339,17 @@ def begin_without_records(
     last, end = workspace.batches.last_commit(), workspace.progress.processed_end()
     assert last is not None  # something was processed, or there is a table of a window
     fingerprint = fingerprint or last.plan.fingerprint
-    return begin(workspace, run_id, "rebuild", given.to_json(), after=last, seqs=(end, end), fingerprint=fingerprint)
+    return begin(
+        workspace, run_id, "rebuild", batch_input.to_json(), after=last, seqs=(end, end), fingerprint=fingerprint
+    )
 
 
 def _last_rebuild(workspace: Workspace) -> Commit | None:
     """Return the last commit of a rebuild, begun or ended; to drop tables or to delete old files is none."""
-    done = [one for one in workspace.batches.history("rebuild") if not RebuildInput.of(one.plan).leaves_results]
-    return done[-1] if done else None
+    rebuilds = [
+        commit for commit in workspace.batches.history("rebuild") if not RebuildInput.of(commit.plan).leaves_results
+    ]
+    return rebuilds[-1] if rebuilds else None
 
 
 def discard_left_over(workspace: Workspace) -> None:

@@ -115,11 +115,11 @@ def rebuild(workspace: Workspace, run_id: str, plan: RebuildPlan, *, telling: Te
         taken_on = when_free(workspace, partial(_take_on, shadow, shadow.fill_rest()))
     batch, broken = taken_on
     with at_work(workspace, batch):
-        before = before_switch(telling, shadow, broken)
+        state_before = before_switch(telling, shadow, broken)
         shadow.catch_up(is_last=True)
         committed = (_switch if plan.scope.of_all else _switch_windows)(shadow, batch, broken)
     keep_names(workspace)
-    differs = tell_rebuilt(telling, shadow, committed, before)
+    differs = tell_rebuilt(telling, shadow, committed, state_before)
     shadow.discard()
     return Switched(committed, differs)
 
@@ -149,11 +149,11 @@ def _take_on(shadow: Shadow, filled: int | None) -> tuple[Plan, Mapping[str, Lak
     lost = [table for table in broken if not _has_log(workspace, table)]
     if not shadow.plan.scope.of_all:
         ensure_others_whole(shadow, broken)
-        given = RebuildInput(windows=[window.name for window in shadow.chosen], lost_tables=lost)
+        batch_input = RebuildInput(windows=[window.name for window in shadow.chosen], lost_tables=lost)
     else:
         clocks = log_clocks(shadow.tables) if items_of(shadow.tables, *CHANGES_LOG) else None
-        given = RebuildInput(numbers=shadow.numbers, clocks=clocks, lost_tables=lost)
-    return begin(workspace, shadow.run_id, "rebuild", given.to_json(), after=last, seqs=(0, end)), broken
+        batch_input = RebuildInput(numbers=shadow.numbers, clocks=clocks, lost_tables=lost)
+    return begin(workspace, shadow.run_id, "rebuild", batch_input.to_json(), after=last, seqs=(0, end)), broken
 
 
 def _unreadable(shadow: Shadow) -> dict[str, LakeError]:
@@ -180,10 +180,10 @@ def _switch(shadow: Shadow, plan: Plan, broken: Collection[str]) -> Commit:
     _create_missing(shadow, plan, made)
     workspace.prepare(plan, but=broken)
     workspace.tell(f"switching {len(made)} tables to what was rebuilt")
-    others = _revised(shadow, plan, broken) if decides_on_letters(shadow.plan) else {}
-    if others:
-        others[tables.DEAD_LETTERS] = Revised(dated(beside.read_base(tables.DEAD_LETTERS), now), ())
-    of_broken = _take_all(shadow, plan, made, broken, others)
+    revised = _revised(shadow, plan, broken) if decides_on_letters(shadow.plan) else {}
+    if revised:
+        revised[tables.DEAD_LETTERS] = Revised(dated(beside.read_base(tables.DEAD_LETTERS), now), ())
+    of_broken = _take_all(shadow, plan, made, broken, revised)
     ensure_all_fit(beside)  # also of records that live runs have read meanwhile
     cast_log(beside, plan)
     again = beside.lake.rows(tables.LOG_CONTROL, beside.base_of(tables.LOG_CONTROL)).sort_by("_control_seq")
@@ -271,14 +271,14 @@ def _take_all(
     plan: Plan,
     made: Mapping[str, Version],
     broken: Collection[str],
-    others: Mapping[str, Revised | None],
+    revised: Mapping[str, Revised | None],
 ) -> dict[str, int]:
     """Let tables take over what the rebuild has made, or get other rows; return the versions of the broken ones."""
-    lake, feeds, found = shadow.workspace.lake, _feeds(shadow), {}
+    lake, feeds, broken_versions = shadow.workspace.lake, _feeds(shadow), {}
     for table, version in made.items():
-        if table in others:
-            if (own := others[table]) is not None:
-                BatchWriter(shadow.workspace, plan).replace(table, own.rows, where=own.where)
+        if table in revised:
+            if (revision := revised[table]) is not None:
+                BatchWriter(shadow.workspace, plan).replace(table, revision.rows, where=revision.where)
             continue
         expect = lake.newest(table, 0)
         # With a change feed only the rows that differ are changed, if the columns are the same.
@@ -288,19 +288,19 @@ def _take_all(
         else:
             written = lake.take_over(table, version, attempt=plan.attempt, expect=expect)
         if table in broken:
-            found[table] = written.version
-    return found
+            broken_versions[table] = written.version
+    return broken_versions
 
 
 def _emptied(workspace: Workspace, plan: Plan, made: Collection[str]) -> dict[str, int]:
     """Empty the tables of state that the spec no longer has: a later spec must not continue from their rows."""
     last = workspace.batches.last_commit()
-    known = last.table_versions if last else {}
-    gone = [name for name in known if name.startswith("_state/") and name not in made and name != tables.FILES]
+    versions = last.table_versions if last else {}
+    ended = [name for name in versions if name.startswith("_state/") and name not in made and name != tables.FILES]
     lake = workspace.lake
     return {
         table: lake.empty(table, attempt=plan.attempt, expect=lake.newest(table, 0)).version
-        for table in gone
+        for table in ended
         if lake.exists(table) and _has_log(workspace, table)
     }
 
@@ -337,23 +337,23 @@ def take_new_names(workspace: Workspace, run_id: str) -> None:
         return
     spec = with_new_names(json.loads(recorded(workspace, SPEC)[-1]["argument"]), names)
     spec = with_new_names(spec, sources, "sources")
-    said = canonical(spec)
-    given = RebuildInput(windows=[*names], renamed=names, renamed_sources=sources)
+    spec_text = canonical(spec)
+    batch_input = RebuildInput(windows=[*names], renamed=names, renamed_sources=sources)
     # The fingerprint is not that of the spec before: a run by that one must not find its tables prepared.
-    plan = begin_without_records(workspace, run_id, given, digest(said))
+    plan = begin_without_records(workspace, run_id, batch_input, digest(spec_text))
     with at_work(workspace, plan):
         workspace.prepare(plan)
         for old, new in _tables_of(workspace, names):
             workspace.tell(f"{old} continues as {new}")
-            there, lake = workspace.lake.opened.seen(old, workspace.base_of(old)), workspace.lake
-            lake.take_over(new, there, attempt=plan.attempt, expect=workspace.ready(new, plan))
+            version, lake = workspace.lake.opened.seen(old, workspace.base_of(old)), workspace.lake
+            lake.take_over(new, version, attempt=plan.attempt, expect=workspace.ready(new, plan))
         for new, old in sources.items():
             workspace.tell(f"source {old} continues as {new}")
         if names:
             _rename_in_marks(workspace, plan, names)
             _rename_in_letters(workspace, plan, names)
         why = ", ".join(f"{old} is {new} now" for new, old in [*names.items(), *sources.items()])
-        write_items(workspace, plan, [control_item((plan.end_seq or 0) - 1, SPEC, why, argument=said)])
+        write_items(workspace, plan, [control_item((plan.end_seq or 0) - 1, SPEC, why, argument=spec_text)])
         end_tables(workspace)
         versions, now = workspace.outputs(plan), workspace.clock.now()
         workspace.batches.commit(plan, _counts(workspace, names), versions, now, reason=why)
@@ -362,10 +362,10 @@ def take_new_names(workspace: Workspace, run_id: str) -> None:
 def _tables_of(workspace: Workspace, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Return the tables that continue: the old name and the new one."""
     last = workspace.batches.last_commit()
-    known = last.table_versions if last else {}
+    versions = last.table_versions if last else {}
     for new, old in names.items():
         for table in _OF_WINDOW:
-            if table(old) in known and table(new) in workspace.tables:
+            if table(old) in versions and table(new) in workspace.tables:
                 yield table(old), table(new)
 
 
@@ -389,8 +389,8 @@ def _rename_in_letters(workspace: Workspace, plan: Plan, names: Mapping[str, str
         return
     detail: Column = F.col("detail")
     for new, old in names.items():
-        for before, behind in _IN_SENTENCES:
-            detail = F.regexp_replace(detail, f"(?s)^({before}){old}({behind})", f"$1{new}$2")
+        for opening, ending in _IN_SENTENCES:
+            detail = F.regexp_replace(detail, f"(?s)^({opening}){old}({ending})", f"$1{new}$2")
     window = c.named("window_name", {old: new for new, old in names.items()})
     renamed_letters = letters.withColumns({"window_name": window, "detail": detail})
     BatchWriter(workspace, plan).replace(tables.DEAD_LETTERS, renamed_letters, where=theirs)
@@ -398,14 +398,14 @@ def _rename_in_letters(workspace: Workspace, plan: Plan, names: Mapping[str, str
 
 def _counts(workspace: Workspace, names: Mapping[str, str]) -> Mapping[str, int]:
     """Return the counts of the windows under the new names, and the same counts subtracted under the old ones."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for commit in workspace.batches.counted():
         for count, n in commit.counts.items():
             for new, old in names.items():
                 if (renamed_count := _under(new, old, count)) is not None:
-                    found[count] -= n
-                    found[renamed_count] += n
-    return {name: n for name, n in found.items() if n}
+                    counts[count] -= n
+                    counts[renamed_count] += n
+    return {name: n for name, n in counts.items() if n}
 
 
 def _under(new: str, old: str, count: str) -> str | None:
@@ -427,8 +427,8 @@ def drop_windows(workspace: Workspace, run_id: str, names: Sequence[str], reason
         SpecError: A window is in the spec, or there is no table of it.
     """
     last = workspace.batches.last_commit() if workspace.exists else None
-    known = last.table_versions if last else {}
-    ended = [name.removeprefix("windows/") for name in known if name.startswith("windows/")]
+    versions = last.table_versions if last else {}
+    ended = [name.removeprefix("windows/") for name in versions if name.startswith("windows/")]
     ended = [name for name in ended if name not in workspace.window_tables]
     for name in names:
         if name in workspace.window_tables:
@@ -438,13 +438,13 @@ def drop_windows(workspace: Workspace, run_id: str, names: Sequence[str], reason
                 remedy="take it out of `windows` first",
             )
         if name not in ended and not any(workspace.lake.exists(table(name)) for table in _OF_WINDOW):
-            there = f"one of {', '.join(ended)}" if ended else "a window that was taken out of the spec"
-            found = f"{workspace.spec.name} has no table of a window `{name}`"
-            raise SpecError(found, expected=there, remedy=did_you_mean(name, ended))
-    gone = [table(name) for name in names for table in _OF_WINDOW]
+            expected = f"one of {', '.join(ended)}" if ended else "a window that was taken out of the spec"
+            mistake = f"{workspace.spec.name} has no table of a window `{name}`"
+            raise SpecError(mistake, expected=expected, remedy=did_you_mean(name, ended))
+    dropped = [table(name) for name in names for table in _OF_WINDOW]
     plan = when_free(workspace, partial(begin_without_records, workspace, run_id, RebuildInput(dropped=[*names])))
     with at_work(workspace, plan):
-        committed = workspace.batches.commit(plan, {}, {}, workspace.clock.now(), reason=reason, dropped=gone)
-    for table in gone:
+        committed = workspace.batches.commit(plan, {}, {}, workspace.clock.now(), reason=reason, dropped=dropped)
+    for table in dropped:
         remove_tree(workspace.lake.path(table))
     return committed

@@ -38,8 +38,10 @@ def ensure_judged_alike(shadow: Shadow) -> None:
     Raises:
         LakeError: It has not: the log is judged in another way now.
     """
-    here, there = (replace(one.progress.position(), released=0) for one in (shadow.workspace, shadow.tables))
-    if here != there or _refused(shadow.workspace) != _refused(shadow.tables):
+    judged_before, judged_now = (
+        replace(side.progress.position(), released=0) for side in (shadow.workspace, shadow.tables)
+    )
+    if judged_before != judged_now or _refused(shadow.workspace) != _refused(shadow.tables):
         raise LakeError(
             f"The log of {shadow.workspace.spec.name} is judged in another way than when it was processed.",
             expected="the watermark, the clock and the refused records that the tables have",
@@ -49,9 +51,9 @@ def ensure_judged_alike(shadow: Shadow) -> None:
 
 def _refused(workspace: Workspace) -> Counter[str]:
     """Return how many records rules of time refused, by reason, whatever an operator has let in of them."""
-    found = Counts.sum(commit.counts for commit in workspace.batches.counted())
-    replayed = {reason: n for reason, n in found.replayed.items() if reason not in OF_ACCEPTED}
-    return Counter(found.refused) + Counter(replayed)
+    counts = Counts.sum(commit.counts for commit in workspace.batches.counted())
+    replayed = {reason: n for reason, n in counts.replayed.items() if reason not in OF_ACCEPTED}
+    return Counter(counts.refused) + Counter(replayed)
 
 
 def write_shared(shadow: Shadow, plan: Plan) -> None:
@@ -60,8 +62,8 @@ def write_shared(shadow: Shadow, plan: Plan) -> None:
     names = [window.name for window in chosen]
     for table in dict.fromkeys(tables.needed_table(window) for window in chosen if window.input is None):
         sharing = [window for window in workspace.spec.event_windows if tables.needed_table(window) == table]
-        others = [window.name for window in sharing if window.name not in names]
-        (_merge_marked if has_marks(table) else _add_missing)(shadow, plan, table, others)
+        others_names = [window.name for window in sharing if window.name not in names]
+        (_merge_marked if has_marks(table) else _add_missing)(shadow, plan, table, others_names)
 
 
 def write_letters(shadow: Shadow, plan: Plan) -> None:
@@ -78,30 +80,30 @@ def _former_names(shadow: Shadow) -> list[str]:
     return [names[window.name] for window in shadow.chosen if window.name in names]
 
 
-def _add_missing(shadow: Shadow, plan: Plan, table: str, others: Collection[str]) -> None:
+def _add_missing(shadow: Shadow, plan: Plan, table: str, others_names: Collection[str]) -> None:
     """Add the events that the windows need and the table lacks; an event that is not needed is in no window."""
     workspace = shadow.workspace
-    there = shadow.tables.read_base(table)
+    needed_events = shadow.tables.read_base(table)
     here = workspace.read_base(table).select(c.SEQ)
-    rows = there.join(here, c.SEQ, "left_anti") if others else there
-    BatchWriter(workspace, plan).replace(table, rows, where=NO_ROWS if others else ALL_ROWS)
+    rows = needed_events.join(here, c.SEQ, "left_anti") if others_names else needed_events
+    BatchWriter(workspace, plan).replace(table, rows, where=NO_ROWS if others_names else ALL_ROWS)
 
 
-def _merge_marked(shadow: Shadow, plan: Plan, table: str, others: Collection[str]) -> None:
+def _merge_marked(shadow: Shadow, plan: Plan, table: str, others_names: Collection[str]) -> None:
     """Rewrite the events of sessions and sliding windows, each with the windows that need it."""
     workspace = shadow.workspace
     mark = tables.open_in_column(payload_of(workspace).names)
     names = [window.name for window in shadow.chosen]
-    kept = []
-    for side, those in ((shadow.tables, names), *([(workspace, others)] if others else [])):
+    marked = []
+    for side, those in ((shadow.tables, names), *([(workspace, others_names)] if others_names else [])):
         marks = F.array_intersect(mark, F.array(*map(F.lit, those)))
-        kept.append(live_events(side, table).withColumn(mark, marks).where(F.size(mark) > 0))
-    both = reduce(DataFrame.unionByName, kept)
-    rest = [quoted(name) for name in both.columns if name not in (c.SEQ, mark, c.BATCH)]
-    each = both.groupBy(c.SEQ).agg(
-        F.first(F.struct(*rest)).alias("__tm_event"), F.flatten(F.collect_list(mark)).alias(mark)
+        marked.append(live_events(side, table).withColumn(mark, marks).where(F.size(mark) > 0))
+    both = reduce(DataFrame.unionByName, marked)
+    event_columns = [quoted(name) for name in both.columns if name not in (c.SEQ, mark, c.BATCH)]
+    by_seq = both.groupBy(c.SEQ).agg(
+        F.first(F.struct(*event_columns)).alias("__tm_event"), F.flatten(F.collect_list(mark)).alias(mark)
     )
-    merged = each.select("__tm_event.*", c.SEQ, mark)
+    merged = by_seq.select("__tm_event.*", c.SEQ, mark)
     BatchWriter(workspace, plan).replace(table, merged, where=ALL_ROWS)
 
 
@@ -112,14 +114,14 @@ _OF_DECISIONS = ("accepted", ADMITTED, *MOVED)
 def corrections(shadow: Shadow) -> Mapping[str, int]:
     """Return the differences from the stored counts: of the windows, and of records that a decision lets in."""
     names = [*(window.name for window in shadow.chosen), *_former_names(shadow)]
-    found: Counter[str] = Counter()
+    differences: Counter[str] = Counter()
     for workspace, sign in ((shadow.tables, 1), (shadow.workspace, -1)):
         for commit in workspace.batches.counted():
             for name, n in commit.counts.items():
                 is_decided = name in _OF_DECISIONS or name.startswith((REFUSED, REPLAYED))
                 if (is_decided and shadow.plan.items) or _window_of(name) in names:
-                    found[name] += sign * n
-    return {name: n for name, n in found.items() if n}
+                    differences[name] += sign * n
+    return {name: n for name, n in differences.items() if n}
 
 
 def _window_of(count: str) -> str:

@@ -49,11 +49,11 @@ class Pace:
     @classmethod
     def of(cls, batches: Sequence[tuple[int, float]]) -> "Pace | None":
         """Return the pace of batches from the size and seconds of each; None without any."""
-        done = [(n, seconds) for n, seconds in batches if n > 0]
-        if not done:
+        sizes = [(n, seconds) for n, seconds in batches if n > 0]
+        if not sizes:
             return None
-        fixed = min(seconds for _, seconds in done)
-        return cls(fixed, sum(seconds - fixed for _, seconds in done) / sum(n for n, _ in done))
+        fixed = min(seconds for _, seconds in sizes)
+        return cls(fixed, sum(seconds - fixed for _, seconds in sizes) / sum(n for n, _ in sizes))
 
     def seconds(self, n: int) -> float:
         """Return how long a batch of this size takes; nothing takes no time."""

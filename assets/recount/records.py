@@ -52,10 +52,10 @@ def recounted(written: Mapping[str, int], fresh: Mapping[str, int]) -> list[Meas
         fresh: The numbers of `recount_of_batch`.
     """
     untimed = sum(n for reason, n in written.items() if reason not in _JUDGED)
-    each = [(reason.value, fresh[reason], written.get(reason, 0)) for reason in _JUDGED]
+    by_reason = [(reason.value, fresh[reason], written.get(reason, 0)) for reason in _JUDGED]
     measured = [
-        Measured(what, wanted, n, f"{n:,} dead letters {what}; expected {wanted:,}, by the recount")
-        for what, wanted, n in (*each, ("without a time", fresh["untimed"], untimed))
+        Measured(what, expected, n, f"{n:,} dead letters {what}; expected {expected:,}, by the recount")
+        for what, expected, n in (*by_reason, ("without a time", fresh["untimed"], untimed))
     ]
     what = "mistaken for duplicates, or not known as such"
     sentence = f"{fresh['mistaken']:,} records {what}; expected none"

@@ -176,8 +176,10 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 def _overflow(workspace: Workspace, written: Sequence[tuple[WindowSpec, Look]]) -> Counted:
     """Look for sums and averages that do not fit, in the windows that lack one."""
-    each = [_too_large(workspace, window, look) for window, look in written if look.lacking and can_recompute(window)]
-    frames = [frame for frame in each if frame is not None]
+    optional = [
+        _too_large(workspace, window, look) for window, look in written if look.lacking and can_recompute(window)
+    ]
+    frames = [frame for frame in optional if frame is not None]
     n = reduce(DataFrame.unionByName, frames).count() if frames else 0
     too_large = Measured("sums and averages that are null as they do not fit", 0, n)
     return Counted(SUM_OVERFLOW, [too_large], lambda: some_rows(frames))

@@ -134,8 +134,8 @@ def wrong_results(
     both = written.alias("old").join(again.alias("again"), c.same_in("old", "again", window.key_columns), "full")
     keys = [f"coalesce(old.{quoted(name)}, again.{quoted(name)}) AS {quoted(name)}" for name in window.key_columns]
     values = [f"{of}.{quoted(name)} AS __tm_{of}{n}" for of in ("old", "again") for n, name in enumerate(names)]
-    there = [f"{of}.{START} IS NOT NULL AS __tm_{of}" for of in ("old", "again")]
-    sure = both.where(f"NOT coalesce(again.{_UNSURE}, false)").selectExpr(*keys, *values, *there)
+    flags = [f"{of}.{START} IS NOT NULL AS __tm_{of}" for of in ("old", "again")]
+    sure = both.where(f"NOT coalesce(again.{_UNSURE}, false)").selectExpr(*keys, *values, *flags)
     alike = " AND ".join(["__tm_old", "__tm_again", *(_alike(n, kind) for n, kind in enumerate(kinds))])
     rows = readable(sure.where(f"NOT ({alike})")).collect()
     largest = [

@@ -61,11 +61,11 @@ def known_first_times(workspace: Workspace, spans: Sequence[Span], *, up_to: int
     version of the table is asked for, whose files may be gone.
     """
     of_batches: Filters = [] if up_to is None else [(c.BATCH, "<=", up_to)]
-    each = []
+    frames = []
     for first, last in spans:
         within = [("event_us", ">=", first), ("event_us", "<=", last), *of_batches]
-        each.append(workspace.read_base(tables.FIRST_TIMES, filters=within).drop(c.BATCH))
-    return reduce(DataFrame.unionByName, each or [empty_frame(workspace.spark, FIRST_TIMES_SCHEMA)])
+        frames.append(workspace.read_base(tables.FIRST_TIMES, filters=within).drop(c.BATCH))
+    return reduce(DataFrame.unionByName, frames or [empty_frame(workspace.spark, FIRST_TIMES_SCHEMA)])
 
 
 def write_first_times(batch: Batch) -> None:

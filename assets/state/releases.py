@@ -123,8 +123,8 @@ class _Events:
 
     def _by_time(self, are_wanted: Flags) -> Places:
         """Return the places of some events, by time; ties keep the order of arrival."""
-        wanted = np.flatnonzero(are_wanted)
-        return wanted[np.argsort(self.us[wanted], kind="stable")]
+        places = np.flatnonzero(are_wanted)
+        return places[np.argsort(self.us[places], kind="stable")]
 
     def pieces(self, lying: "_Lying", are_wanted: Flags, release_seqs: Array | None = None) -> list[Piece]:
         """Return some events by time, with their numbers if they get some."""
@@ -254,16 +254,16 @@ def _held(batch: Batch, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
 def with_released(batch: Batch) -> pa.Table:
     """Return the state of every timeline after the batch, schemas.TIMELINE_SCHEMA, once its events are written."""
     state, lake = batch.outcome.timelines, batch.workspace.lake
-    before = _released_before(batch, state[c.TIMELINE])
+    released = _released_before(batch, state[c.TIMELINE])
     if not batch.workspace.spec.outputs.ordered_events:
-        return state.append_column(RELEASED, pa.array(before))
+        return state.append_column(RELEASED, pa.array(released))
     fresh = np.zeros(len(state), np.int64)
     names, of_batch = state[c.TIMELINE].combine_chunks(), [(c.BATCH, "=", batch.plan.batch_id)]
     written, columns = lake.version(tables.ORDERED_EVENTS), [c.TIMELINE, c.RELEASE_SEQ]
     for rows in pieces(lake, tables.ORDERED_EVENTS, written, columns, of_batch):
         numbered = rows.filter(pc.is_valid(rows[c.RELEASE_SEQ]))
         fresh += np.bincount(pc.index_in(numbered[c.TIMELINE], names).to_numpy(), minlength=len(state))
-    return state.append_column(RELEASED, pa.array(before + fresh))
+    return state.append_column(RELEASED, pa.array(released + fresh))
 
 
 def _released_before(batch: Batch, timelines: pa.ChunkedArray) -> Array:
@@ -272,10 +272,10 @@ def _released_before(batch: Batch, timelines: pa.ChunkedArray) -> Array:
     return integers(pc.fill_null(batch.timelines[RELEASED].combine_chunks().take(places.combine_chunks()), 0))
 
 
-def _no_longer_held(after: Position) -> Filters | None:
+def _no_longer_held(position: Position) -> Filters | None:
     """Return the filters for rows of `held_events` before the watermark, or NO_ROWS."""
-    if after.final:
+    if position.final:
         return ALL_ROWS
-    if after.watermark_us is None:
+    if position.watermark_us is None:
         return NO_ROWS
-    return [(c.TIMESTAMP, "<", Instant(after.watermark_us))]
+    return [(c.TIMESTAMP, "<", Instant(position.watermark_us))]

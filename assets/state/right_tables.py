@@ -66,11 +66,11 @@ def rows_of_version(workspace: Workspace, join: JoinSpec, version: str) -> DataF
 
     What was kept may be of an earlier `right.schema`.
     """
-    wanted = {field.name: field.dataType for field in columns_of_table(join)}
+    kinds = {field.name: field.dataType for field in columns_of_table(join)}
     for place in (workspace, workspace.log_of):
         rows = None if place is None else _kept(place, join, version)
-        if rows is not None and wanted.items() <= {field.name: field.dataType for field in rows.schema}.items():
-            return rows.select(*map(quoted, wanted), VALID_FROM)
+        if rows is not None and kinds.items() <= {field.name: field.dataType for field in rows.schema}.items():
+            return rows.select(*map(quoted, kinds), VALID_FROM)
     return _read(workspace, join, version)
 
 

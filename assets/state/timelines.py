@@ -49,10 +49,10 @@ def one_timeline(position: Position) -> pa.Table:
 def timelines_before(workspace: Workspace, position: Position) -> pa.Table:
     """Return the state of every timeline with an event before the batch at work, as of TIMELINE_SCHEMA."""
     version, waits = workspace.base_of(tables.TIMELINES), waits_before(workspace)
-    before = spec_before(workspace) if check_spec(workspace) else None
-    if before is None:
+    old_spec = spec_before(workspace) if check_spec(workspace) else None
+    if old_spec is None:
         return timelines_at(workspace, position, version, waits)
-    earlier = workspace.under(before)
+    earlier = workspace.under(old_spec)
     old, new = replace(earlier.rules, waits=waits), replace(workspace.rules, waits=waits)
     first_us = first_clock_asked_for(workspace) or first_clock_asked_for(earlier)
     place = replace(log_place(workspace, position), first_us=first_us)
@@ -95,9 +95,9 @@ def _with_state(rows: pa.Table, change: Callable[[pa.Table], pa.Table]) -> pa.Ta
     return change(rows.select(STATE.names)).append_column(RELEASED, rows[RELEASED])
 
 
-def log_place(workspace: Workspace, before: Position) -> LogPlace:
+def log_place(workspace: Workspace, position: Position) -> LogPlace:
     """Return the place of a segment in the log that begins at a position."""
-    return LogPlace(first_clock_asked_for(workspace), before.clock_us, before.clock_before_period_us)
+    return LogPlace(first_clock_asked_for(workspace), position.clock_us, position.clock_before_period_us)
 
 
 def first_clock_asked_for(workspace: Workspace) -> int | None:
@@ -105,23 +105,23 @@ def first_clock_asked_for(workspace: Workspace) -> int | None:
     return workspace.progress.first_clock_us() if workspace.rules.listed_splits else None
 
 
-def write_timelines(batch: Batch, after: pa.Table) -> None:
+def write_timelines(batch: Batch, timelines: pa.Table) -> None:
     """Write the state of the timelines that a batch's events moved, or of all of them if a new base is due.
 
-    `after` is TIMELINE_SCHEMA after the batch. The effect of the clock alone is one number for all timelines, and is
-    not written.
+    `timelines` is TIMELINE_SCHEMA after the batch. The effect of the clock alone is one number for all timelines, and
+    is not written.
     """
     workspace = batch.workspace
     # A change of the spec may have moved every timeline.
     if batch.base_is_due or check_spec(workspace):
-        batch.replace_rows(tables.TIMELINES, after, where=ALL_ROWS)
+        batch.replace_rows(tables.TIMELINES, timelines, where=ALL_ROWS)
         return
     rules, place = batch.outcome.judged.rules, log_place(workspace, batch.after)
     unmoved = _with_state(batch.timelines, lambda rows: settled(rows, rules, place))
     columns = ("max_t", "watermark", "computed", "last_clock", "max_close", "splits", RELEASED)
     # What the watermark across timelines was in between does not follow from the rows of the others.
-    written = pc.or_(_moved(unmoved, after, columns), pc.equal(after[c.TIMELINE], _across_name(workspace)))
-    batch.replace_rows(tables.TIMELINES, after.filter(written), where=NO_ROWS)
+    written = pc.or_(_moved(unmoved, timelines, columns), pc.equal(timelines[c.TIMELINE], _across_name(workspace)))
+    batch.replace_rows(tables.TIMELINES, timelines.filter(written), where=NO_ROWS)
 
 
 def _across_name(workspace: Workspace) -> str:

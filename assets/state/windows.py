@@ -75,7 +75,7 @@ class ByName(Mapping[str, DataFrame], Generic[Named]):
         return sum(1 for _ in self)
 
 
-def needed_by(batch: Batch, after: Position) -> Mapping[str, DataFrame]:
+def needed_by(batch: Batch, position: Position) -> Mapping[str, DataFrame]:
     """Return the events, or results, of earlier batches that take part in what windows return or refuse in a batch.
 
     Whether a window closes, or an event is too late, depends on events up to the watermark: with a later event a
@@ -85,7 +85,7 @@ def needed_by(batch: Batch, after: Position) -> Mapping[str, DataFrame]:
     workspace = batch.workspace
 
     def load(window: WindowSpec) -> DataFrame:
-        only = _up_to_watermark(batch, after, (window,))
+        only = _up_to_watermark(batch, position, (window,))
         if only is not None and tables.is_of(tables.needed_table(window), tables.OPEN_EVENTS):
             only = [*only, *_from_open_windows(workspace, batch.before, window)]
         return needed_rows(workspace, tables.needed_table(window), only=only)
@@ -153,9 +153,9 @@ def _write_needed(batch: Batch, windows: Sequence[WindowSpec]) -> None:
         if not _is_full(workspace, table):
             _write_changes(batch, table, where, needed.selectExpr(*columns, EARLIER))
             return
-        others = live_events(workspace, table).drop(c.BATCH)
-        others = others.where(f"NOT ({sql_condition(where)})") if where else others
-        needed, where = needed.selectExpr(*columns).unionByName(others), ALL_ROWS
+        stored = live_events(workspace, table).drop(c.BATCH)
+        stored = stored.where(f"NOT ({sql_condition(where)})") if where else stored
+        needed, where = needed.selectExpr(*columns).unionByName(stored), ALL_ROWS
     write_by_time(batch, table, needed.selectExpr(*columns), where=where, stays=stays)
 
 
@@ -180,11 +180,11 @@ def _looked_at(batch: Batch, table: str, windows: Sequence[WindowSpec]) -> tuple
 
 
 def _by_time(
-    batch: Batch, parts: Sequence[Rows], keys: Sequence[pa.Table], wanted: NDArray[np.bool_] | None = None
+    batch: Batch, parts: Sequence[Rows], keys: Sequence[pa.Table], is_wanted: NDArray[np.bool_] | None = None
 ) -> list[Piece]:
     """Return rows in the order of their times, which `keys` have, by default all; with the number of the batch."""
     us = np.concatenate([rows[c.TIMESTAMP].cast(pa.int64()).to_numpy() for rows in keys])
-    places = np.arange(len(us)) if wanted is None else np.flatnonzero(wanted)
+    places = np.arange(len(us)) if is_wanted is None else np.flatnonzero(is_wanted)
     batch_id = pa.scalar(batch.plan.batch_id, pa.int64())
     number: ByRank = {c.BATCH: lambda ranks: pa.repeat(batch_id, ranks.stop - ranks.start)}
     return in_order(parts, places[np.argsort(us[places], kind="stable")], number)
@@ -332,14 +332,14 @@ def _of_names_now(workspace: Workspace, rows: DataFrame) -> DataFrame:
     return rows.withColumn(c.SOURCE, c.named(c.SOURCE, names)) if names else rows
 
 
-def _from_open_windows(workspace: Workspace, before: Position, window: WindowSpec) -> Filters:
+def _from_open_windows(workspace: Workspace, position: Position, window: WindowSpec) -> Filters:
     """Leave out the events that stay only because it costs more to take them out."""
-    if workspace.spec.keeps_timelines or before.watermark_us is None:
+    if workspace.spec.keeps_timelines or position.watermark_us is None:
         return []
-    return [(c.TIMESTAMP, ">=", Instant(kind_of(window).needed_from(before.watermark_us)))]
+    return [(c.TIMESTAMP, ">=", Instant(kind_of(window).needed_from(position.watermark_us)))]
 
 
-def _up_to_watermark(batch: Batch, after: Position, windows: Sequence[WindowSpec]) -> Filters | None:
+def _up_to_watermark(batch: Batch, position: Position, windows: Sequence[WindowSpec]) -> Filters | None:
     """Return which of the kept events take part in a batch; None if it may be all of them.
 
     Early results go before the watermark. Sessions that take back results look at all events, and so do windows that
@@ -348,4 +348,4 @@ def _up_to_watermark(batch: Batch, after: Position, windows: Sequence[WindowSpec
     looks_at_all = any(window.early_every_us or window.may_take_back or window.input for window in windows)
     if looks_at_all or batch.flushes or batch.was_reopened:
         return None
-    return [(c.TIMESTAMP, "<=", Instant(c.MIN_US if after.watermark_us is None else after.watermark_us))]
+    return [(c.TIMESTAMP, "<=", Instant(c.MIN_US if position.watermark_us is None else position.watermark_us))]

@@ -92,12 +92,12 @@ def _files_to_copy(workspace: Workspace, versions: dict[str, int]) -> Iterator[t
     """
     folder = workspace.folder
     for pattern in (f"**/{LOG}/*", "**/*"):
-        for file, seen in files_below(folder, pattern):
+        for file, status in files_below(folder, pattern):
             name = PurePosixPath(relative(file, folder))
             if isinstance(file, Path) and not file.is_file():
                 continue
             if (LOG in name.parts) == (LOG in pattern) and _belongs(name, versions):
-                yield file, name, seen.st_size
+                yield file, name, status.st_size
 
 
 def _belongs(name: PurePosixPath, versions: dict[str, int]) -> bool:

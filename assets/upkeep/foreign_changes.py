@@ -42,7 +42,7 @@ def decide_on_changes(
             remedy="Make the change first, while no run is at work.",
         )
     changed = {change.table for change in changes} if keep else set()
-    before = {name: rows_by_day(workspace, of) for name, of in workspace.window_tables.items() if of in changed}
+    rows_before = {name: rows_by_day(workspace, of) for name, of in workspace.window_tables.items() if of in changed}
     plan = _begin(workspace, run_id, "kept" if keep else "taken back", changes)
     with at_work(workspace, plan):
         versions = {
@@ -52,7 +52,7 @@ def decide_on_changes(
             for table, version in workspace.base_of_existing.items()
         }
         workspace.batches.commit(plan, {"changes": len(changes)}, versions, workspace.clock.now(), reason=reason)
-    _tell(instance, workspace, plan, before)
+    _tell(instance, workspace, plan, rows_before)
     return changes
 
 
@@ -83,12 +83,14 @@ def _begin(workspace: Workspace, run_id: str, decision: str, changes: Sequence[C
     return begin(workspace, run_id, "change", batch_input, after=last, seqs=(end, end), fingerprint=fingerprint)
 
 
-def _tell(instance: DagsterInstance, workspace: Workspace, plan: Plan, before: Mapping[str, Counter[str]]) -> None:
+def _tell(
+    instance: DagsterInstance, workspace: Workspace, plan: Plan, rows_before: Mapping[str, Counter[str]]
+) -> None:
     """Report the days of windows that lost or gained rows to Dagster, without a run."""
-    show_days_held(instance, workspace, before)
+    show_days_held(instance, workspace, rows_before)
     report = without_run(instance, workspace)
-    for window in (window for window in workspace.spec.windows if window.name in before):
-        now, rows = rows_by_day(workspace, workspace.window_tables[window.name]), before[window.name]
+    for window in (window for window in workspace.spec.windows if window.name in rows_before):
+        now, rows = rows_by_day(workspace, workspace.window_tables[window.name]), rows_before[window.name]
         days = {day: max(now[day] - rows[day], 0) for day in now.keys() | rows if now[day] != rows[day]}
         about = {"batch": show.number_of(plan)}
         tell_days(instance, report, workspace, view_of(workspace, window), days, about=about)

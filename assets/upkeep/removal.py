@@ -130,9 +130,9 @@ def remove_old(workspace: Workspace, run_id: str) -> Removal:
 def _remove(workspace: Workspace, plan: Plan, old: OldRows) -> int:
     workspace.tell(f"removing {plural(old.rows, 'row')} of {old.table} from before {old.gone.first_day}")
     lake, expect = workspace.lake, workspace.ready(old.table, plan)
-    before = sum(lake.opened.seen(old.table, expect).sizes.values())
+    bytes_before = sum(lake.opened.seen(old.table, expect).sizes.values())
     written = lake.remove_old(old.table, old.where, attempt=plan.attempt, expect=expect)
-    return before - sum(lake.opened.seen(old.table, written.version).sizes.values())
+    return bytes_before - sum(lake.opened.seen(old.table, written.version).sizes.values())
 
 
 def _item(workspace: Workspace, removal: Removal) -> dict[str, Any]:
@@ -217,8 +217,8 @@ def _old_letters(workspace: Workspace, first: date, before_seq: int) -> OldRows:
     for row in grouped_rows(workspace.lake, table, f"{c.SEQ} < {before_seq}", by, values, version=version):
         rows, last = rows + row["n"], max(last, row["last"])
         counts[name_of_letters(row)] += row["n"]
-    gone = Gone(first, before_seq=before_seq, last_batch=last)
-    return OldRows(table, "dead_letters", [(c.SEQ, "<", before_seq)], gone, rows, counts)
+    limits = Gone(first, before_seq=before_seq, last_batch=last)
+    return OldRows(table, "dead_letters", [(c.SEQ, "<", before_seq)], limits, rows, counts)
 
 
 def name_of_letters(row: Mapping[str, Any]) -> str:
@@ -240,11 +240,11 @@ def _old_events(workspace: Workspace, first: date, before_seq: int) -> OldRows:
     [row] = grouped_rows(
         workspace.lake, table, f"{c.SEQ} < {before_seq}", (), values, version=workspace.base_of(table)
     )
-    gone = Gone(first, before_seq=before_seq)
+    limits = Gone(first, before_seq=before_seq)
     if row["n"]:
-        gone = replace(gone, last_batch=row["last"], last_us=row["us"])
+        limits = replace(limits, last_batch=row["last"], last_us=row["us"])
     counts = {table: row["n"], REMOVED_RELEASES.removeprefix(REMOVED): row["released"]}
-    return OldRows(table, "ordered_events", [(c.SEQ, "<", before_seq)], gone, row["n"], counts)
+    return OldRows(table, "ordered_events", [(c.SEQ, "<", before_seq)], limits, row["n"], counts)
 
 
 def _of_results(workspace: Workspace, position: Position) -> Iterator[OldRows]:
@@ -255,10 +255,10 @@ def _of_results(workspace: Workspace, position: Position) -> Iterator[OldRows]:
     """
     retention, zone = workspace.spec.retention, workspace.spec.partitions.time_zone
     assert retention is not None  # looked at before
-    reached = [position.clock_us, position.watermark_us]
-    if retention.windows is None or None in reached:
+    clocks = [position.clock_us, position.watermark_us]
+    if retention.windows is None or None in clocks:
         return
-    first = _first_day(min(us for us in reached if us is not None), retention.windows, zone)
+    first = _first_day(min(us for us in clocks if us is not None), retention.windows, zone)
     if first is None:
         return
     until_us = us_of(begin_of(first, zone))
@@ -309,18 +309,18 @@ def _first_record_of(workspace: Workspace, limit_us: int) -> int:
     end, out = workspace.progress.processed_end(), excluded(workspace)
     if out.clock_until:  # records with wrong arrivals were taken out: stored clocks are not the ones of the log
         clocks = clocks_of(workspace, 0, end, out)
-        reached = clocks.filter(pc.greater_equal(clocks[PRESENT_CLOCK].cast("int64"), limit_us))[c.SEQ]
-        return int(min([end, *reached.to_pylist()[:1]]))
+        later_seqs = clocks.filter(pc.greater_equal(clocks[PRESENT_CLOCK].cast("int64"), limit_us))[c.SEQ]
+        return int(min([end, *later_seqs.to_pylist()[:1]]))
     version = workspace.lake.opened.seen(tables.RAW_EVENTS, workspace.base_of(tables.RAW_EVENTS))
     return min(end, _first_in(version, [(c.CLOCK, ">=", Instant(limit_us))], end))
 
 
-def _first_in(version: Version, reached: Filters, end: int) -> int:
+def _first_in(version: Version, where: Filters, end: int) -> int:
     """Return the lowest number of a matching record; few files are opened, as they lie in the order of the log."""
     bounds, first = version.bounds_by_file(c.SEQ), end
-    for file in sorted(version.files_with(reached), key=lambda path: bounds.get(path, (0, 0))[0]):
+    for file in sorted(version.files_with(where), key=lambda path: bounds.get(path, (0, 0))[0]):
         if bounds.get(file, (0, 0))[0] >= first:
             break
-        rows = version.rows_of([file], [c.SEQ, c.CLOCK]).filter(arrow_condition(reached))
+        rows = version.rows_of([file], [c.SEQ, c.CLOCK]).filter(arrow_condition(where))
         first = min(first, end if not rows.num_rows else pc.min(rows[c.SEQ]).as_py())
     return first

@@ -94,8 +94,8 @@ def capture(workspace: Workspace, first_seq: int, last_seq: int, redact: Sequenc
     columns = _columns_asked(workspace.spec, payload.names)
     _check_redacted(workspace.spec, payload, redact)
     rows = _rows(workspace, payload, [*dict.fromkeys([*columns, *redact])], first_seq, last_seq)
-    there = {row[c.SEQ] for row in rows}
-    left_out = [seq for seq in range(first_seq, last_seq + 1) if seq not in there]
+    seqs = {row[c.SEQ] for row in rows}
+    left_out = [seq for seq in range(first_seq, last_seq + 1) if seq not in seqs]
     if not rows:
         raise SpecError(
             f"No record from {first_seq:,} to {last_seq:,} of {workspace.spec.name} can be in a case.",
@@ -273,8 +273,8 @@ def _case(name: str, records: _Records, ending: str) -> Iterator[str]:
         yield from (f"      - {line}" for _, line in lines)
     else:
         yield "    steps:"
-        for after, clock in records.ticks:
-            step_lines = [line for seq, line in lines if seq <= after]
+        for tick_seq, clock in records.ticks:
+            step_lines = [line for seq, line in lines if seq <= tick_seq]
             lines = lines[len(step_lines) :]
             yield from _step(step_lines, clock)
         yield from _step([line for _, line in lines], None)
@@ -381,5 +381,5 @@ def _notes(
 
 
 def _named(seqs: Sequence[int]) -> str:
-    more = f" and {len(seqs) - _MOST_NAMED:,} more" if len(seqs) > _MOST_NAMED else ""
-    return f"record{'s' if len(seqs) > 1 else ''} {', '.join(map(str, seqs[:_MOST_NAMED]))}{more}"
+    ending = f" and {len(seqs) - _MOST_NAMED:,} more" if len(seqs) > _MOST_NAMED else ""
+    return f"record{'s' if len(seqs) > 1 else ''} {', '.join(map(str, seqs[:_MOST_NAMED]))}{ending}"

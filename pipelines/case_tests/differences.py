@@ -102,21 +102,21 @@ def differences(expected: Expected, actual: Outcome, place: str) -> Iterator[Dif
 
 def cut_differences(outcomes: CaseOutcomes) -> list[Difference]:
     """Find the differences between a case and itself, cut elsewhere; the first such place is enough."""
-    whole = outcomes.steps[-1]
-    expected = Expected(whole.tables, whole.watermark, whole.watermarks)
+    in_one = outcomes.steps[-1]
+    expected = Expected(in_one.tables, in_one.watermark, in_one.watermarks)
     for cut, outcome in outcomes.cuts.items():
         place = f"record {cut + 1} in a segment of its own, against all records in one"
-        if outcome != whole and (of_cut := list(differences(expected, outcome, place))):
+        if outcome != in_one and (of_cut := list(differences(expected, outcome, place))):
             return of_cut
     return []
 
 
 def _of_watermarks(expected: Mapping[str, Any], actual: Mapping[str, Any], place: str) -> Iterator[Difference]:
-    wanted = {_timeline(key, actual): mark for key, mark in expected.items()}
-    for timeline in sorted({*wanted, *actual}):
-        mark, seen = wanted.get(timeline), actual.get(timeline)
-        if mark != seen:
-            words = f"expected {_mark(mark)}, found {_mark(seen)}"
+    by_timeline = {_timeline(key, actual): mark for key, mark in expected.items()}
+    for timeline in sorted({*by_timeline, *actual}):
+        mark, actual_mark = by_timeline.get(timeline), actual.get(timeline)
+        if mark != actual_mark:
+            words = f"expected {_mark(mark)}, found {_mark(actual_mark)}"
             yield Difference(f"{place}, watermark of the timeline {timeline}", words)
 
 
@@ -199,13 +199,15 @@ def _in_order(expected: Sequence[Row], actual: Sequence[Row]) -> bool:
 
 def _nearest(expected: list[Row], actual: list[Row]) -> tuple[Pair, ...]:
     """Pair each missing row with the one that shares most values with it, as long as there are any."""
-    rest = list(actual)
+    unpaired = list(actual)
     pairs = []
     for want in expected:
-        nearest = max(rest, key=lambda row: sum(equal(v, row.get(name)) for name, v in want.items()), default=None)
+        nearest = max(
+            unpaired, key=lambda row: sum(equal(v, row.get(name)) for name, v in want.items()), default=None
+        )
         pairs.append(Pair(want, nearest))
-        rest = [row for row in rest if row is not nearest]
-    return (*pairs, *(Pair(None, row) for row in rest))
+        unpaired = [row for row in unpaired if row is not nearest]
+    return (*pairs, *(Pair(None, row) for row in unpaired))
 
 
 def _counts(pairs: Sequence[Pair], expected: int, actual: int) -> str:

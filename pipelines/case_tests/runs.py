@@ -105,13 +105,13 @@ class Records:
 
     def place(self, log: "Log", segment: int, rules: TimeRules) -> LogPlace:
         """Return where a segment is in a log."""
-        before, end = log.end(segment - 1), log.end(segment)
+        start, end = log.end(segment - 1), log.end(segment)
         first = self._clocks(log.case, (len(self.arrivals[log.case]), len(self.ticks[log.case])))
         return LogPlace(
             next(iter(first), None) if segment else None,
-            self._clock_us(log.case, before),
-            self._ended_clock_us(log.case, before, rules.time.emit_every_us or 1),
-            self._clock_us(log.case, end) if end[1] > before[1] else None,
+            self._clock_us(log.case, start),
+            self._ended_clock_us(log.case, start, rules.time.emit_every_us or 1),
+            self._clock_us(log.case, end) if end[1] > start[1] else None,
         )
 
     def seen_us(self, log: "Log", segment: int, rules: TimeRules) -> int | None:
@@ -304,8 +304,8 @@ def state_of(logs: Sequence[str], state: State) -> State:
         log = F.col(LOG) if LOG in frame.columns else F.get_json_object(c.TIMELINE, "$[0]")
         return frame.where(log.isin(*logs))
 
-    def each(frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-        return {name: frame for name, whole in frames.items() if (frame := some(whole)) is not None}
+    def of_logs(frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+        return {name: frame for name, all_rows in frames.items() if (frame := some(all_rows)) is not None}
 
     are_in = [log_of_timeline(name) in logs for name in state.timelines[c.TIMELINE].to_pylist()]
     times = state.first_times
@@ -313,10 +313,10 @@ def state_of(logs: Sequence[str], state: State) -> State:
         state.timelines.filter(pa.array(are_in, pa.bool_())),
         some(state.held),
         None if times is None else times.where(F.get_json_object("key", "$[0]").isin(*logs)),
-        each(state.events),
-        each(state.seen_groups),
-        each(state.flushed_windows),
-        each(state.joins),
+        of_logs(state.events),
+        of_logs(state.seen_groups),
+        of_logs(state.flushed_windows),
+        of_logs(state.joins),
     )
 
 
@@ -403,10 +403,10 @@ class Log:
         """The end of each segment; one that has more ticks than the end before is a tick."""
         segment_ends: list[End] = []
         for place in sorted({self.cut, min(self.cut + 1, self.records), self.records, *self.ticks}):
-            before, count = bisect_left(self.ticks, place), self.ticks.count(place)
+            n_before, count = bisect_left(self.ticks, place), self.ticks.count(place)
             if place == self.cut or not count:
-                segment_ends.append((place, before))
-            segment_ends += [(place, before + 1 + number) for number in range(count)]
+                segment_ends.append((place, n_before))
+            segment_ends += [(place, n_before + 1 + number) for number in range(count)]
         return segment_ends
 
     def end(self, segment: int) -> End:
@@ -516,10 +516,10 @@ def _collected(
             by_table[table].append(frame.withColumn(_SEGMENT, F.lit(number)))
     frames = []
     for table, columns in schemas.items():
-        each = by_table[table]
+        frames_of_table = by_table[table]
         if table in revised:
-            each = [with_next_revision(_union(each), revised[table], _SEGMENT, _REPLACED)]
-        frames += [_as_json(frame, table, columns) for frame in each]
+            frames_of_table = [with_next_revision(_union(frames_of_table), revised[table], _SEGMENT, _REPLACED)]
+        frames += [_as_json(frame, table, columns) for frame in frames_of_table]
     rows: dict[tuple[int, str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in _union(frames).collect():
         read = read_row(row["row"], schemas[row["table"]])
@@ -633,9 +633,10 @@ def _watermark(us: int | None, *, final: bool) -> datetime | str:
 def _outcomes(number: int, case: Case, logs: Sequence[Log], written: _Written, tables: Sequence[str]) -> CaseOutcomes:
     by_cut = {log.cut: log for log in logs if log.case == number}
     ends = _step_ends(case)
-    whole = by_cut[ends[-1][0]]
+    whole_log = by_cut[ends[-1][0]]
     steps = [written.outcome(by_cut[end[0]].name, tables, by_cut[end[0]].ends.index(end)) for end in ends[:-1]]
     final = {cut: written.final(log.name, tables) for cut, log in by_cut.items()}
     return CaseOutcomes(
-        steps=(*steps, final[whole.cut]), cuts={cut: outcome for cut, outcome in final.items() if cut != whole.cut}
+        steps=(*steps, final[whole_log.cut]),
+        cuts={cut: outcome for cut, outcome in final.items() if cut != whole_log.cut},
     )

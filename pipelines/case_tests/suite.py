@@ -292,8 +292,8 @@ def _show_difference(difference: Difference, console: Console) -> None:
         if pair.found is not None:
             table.add_row(Text("+ found", "red"), *_cells(pair.found, pair, difference.columns, "red"))
     console.print(table)
-    if (more := len(difference.pairs) - MOST_ROWS) > 0:
-        console.print(f"        and {more} more")
+    if (n_more := len(difference.pairs) - MOST_ROWS) > 0:
+        console.print(f"        and {n_more} more")
 
 
 def _cells(row: Row, pair: Pair, columns: Sequence[str], style: str) -> list[Text]:

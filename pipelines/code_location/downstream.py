@@ -30,31 +30,31 @@ def to_compute_again(context: dg.OpExecutionContext, file: SpecFile, differs: Se
     except Exception:
         return {}
     with dg.partition_loading_context(dynamic_partitions_store=context.instance):
-        found = partitions_downstream(repository, file, differs)
-    return {"to_compute_again": dg.MetadataValue.md(links(found))} if found else {}
+        partitions = partitions_downstream(repository, file, differs)
+    return {"to_compute_again": dg.MetadataValue.md(links(partitions))} if partitions else {}
 
 
 def partitions_downstream(
     repository: dg.RepositoryDefinition, file: SpecFile, differs: Sequence[Difference]
 ) -> Mapping[dg.AssetKey, Sequence[str]]:
     """Return the partitions of the assets next downstream that days of windows go into, in order."""
-    graph, found = repository.asset_graph, defaultdict[dg.AssetKey, set[str]](set)
-    days = {key(file, window_table(one.window)): one.days for one in differs}
+    graph, by_asset = repository.asset_graph, defaultdict[dg.AssetKey, set[str]](set)
+    days = {key(file, window_table(window.window)): window.days for window in differs}
     for asset, of_window in days.items():
         for day in of_window if graph.has(asset) else ():
-            for each in graph.get_children_partitions(asset, day):
-                if each.partition_key is not None and each.asset_key not in days:
-                    found[each.asset_key].add(each.partition_key)
-    return {asset: sorted(partitions) for asset, partitions in sorted(found.items())}
+            for partition in graph.get_children_partitions(asset, day):
+                if partition.partition_key is not None and partition.asset_key not in days:
+                    by_asset[partition.asset_key].add(partition.partition_key)
+    return {asset: sorted(partitions) for asset, partitions in sorted(by_asset.items())}
 
 
 def links(partitions: Mapping[dg.AssetKey, Sequence[str]]) -> str:
     """Return a list in Markdown: each asset leads to its page, where Materialize has these partitions chosen."""
     lines = []
     for asset, keys in partitions.items():
-        some, rest = ",".join(keys[:_MOST_IN_LINK]), len(keys) - _MOST_IN_LINK
+        some, n_more = ",".join(keys[:_MOST_IN_LINK]), len(keys) - _MOST_IN_LINK
         path = "/".join(quote(part, safe="") for part in asset.path)
         page = f"/assets/{path}?view=partitions&default_range={quote(some, safe=',')}"
-        more = f" and {rest} more" if rest > 0 else ""
-        lines.append(f"- [{asset.to_user_string()}]({page}): {some.replace(',', ', ')}{more}")
+        ending = f" and {n_more} more" if n_more > 0 else ""
+        lines.append(f"- [{asset.to_user_string()}]({page}): {some.replace(',', ', ')}{ending}")
     return "\n".join(lines)

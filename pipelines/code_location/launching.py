@@ -88,15 +88,15 @@ def live_sensor(workspace: Workspace, job: str, automation: OnNewInput) -> Senso
     )
     def on_new_input(context: SensorEvaluationContext) -> RunRequest | SkipReason:
         alert_look(workspace)  # results get old also where nothing comes
-        seen = signature(workspace)
+        cursor = signature(workspace)
         if workspace.spec.alerts.freshness is not None:  # days become late by the clock alone
-            seen = f"{seen} {workspace.clock.now():%Y-%m-%dT%H}"
-        if context.cursor == seen:
+            cursor = f"{cursor} {workspace.clock.now():%Y-%m-%dT%H}"
+        if context.cursor == cursor:
             return SkipReason("no file and no batch changed since the last look, which found nothing to do")
         work = look(workspace)
         untold = show_days_first(context.instance, workspace)
         # The cursor holds the signature of what needs no second look.
-        context.update_cursor(None if work.is_there or work.may_ripen or untold else seen)
+        context.update_cursor(None if work.is_there or work.may_ripen or untold else cursor)
         return _decided(work, workspace, job, context)
 
     return on_new_input
@@ -156,10 +156,10 @@ def decide(work: PendingWork, workspace: Workspace, job: str, instance: DagsterI
             f"run {newest[0].run_id} was canceled: another one is launched for new input or another spec, or by hand"
             f"; {work.sentence}"
         )
-    before = instance.get_run_records(RunsFilter(job_name=job, tags={WORK_TAG: work.key}))
-    if before and (reason := _better_wait(before, instance, workspace.clock.now())):
+    runs = instance.get_run_records(RunsFilter(job_name=job, tags={WORK_TAG: work.key}))
+    if runs and (reason := _better_wait(runs, instance, workspace.clock.now())):
         return SkipReason(f"{reason}; {work.sentence}")
-    return RunRequest(run_key=f"{work.key}/{len(before)}", tags={WORK_TAG: work.key, INPUT_TAG: come})
+    return RunRequest(run_key=f"{work.key}/{len(runs)}", tags={WORK_TAG: work.key, INPUT_TAG: come})
 
 
 def _on_its_way(workspace: Workspace, job: str, instance: DagsterInstance) -> str | None:
@@ -200,13 +200,13 @@ def _began(record: RunRecord) -> datetime:
     return instant_of(int((record.start_time or record.create_timestamp.timestamp()) * 1e6))
 
 
-def _better_wait(before: Sequence[RunRecord], instance: DagsterInstance, now: datetime) -> str:
+def _better_wait(runs: Sequence[RunRecord], instance: DagsterInstance, now: datetime) -> str:
     """Say why work is not tried again now that earlier runs have left it as it was; empty if it is."""
-    last = before[0].dagster_run  # the newest comes first
+    last = runs[0].dagster_run  # the newest comes first
     if own_tag(instance, last, FAILURE_TAG) == LASTING:
         return f"run {last.run_id} failed and would fail again: it is retried when the input or the spec changes"
-    ended = instant_of(int((before[0].end_time or 0) * 1e6))
-    due = ended + min(_FIRST_WAIT * 2 ** min(len(before) - 1, 10), _LONGEST_WAIT)
+    ended = instant_of(int((runs[0].end_time or 0) * 1e6))
+    due = ended + min(_FIRST_WAIT * 2 ** min(len(runs) - 1, 10), _LONGEST_WAIT)
     return f"run {last.run_id} did not finish it: it is retried at {due:%H:%M:%S} UTC" if now < due else ""
 
 

@@ -104,11 +104,13 @@ def audit_job(file: SpecFile, settings: Settings, choice: SparkChoice) -> dg.Job
 
         session = partial(open_session, choice, context.log.info)
         workspace = Workspace(file, settings.warehouse, session, tell=context.log.info)
-        done = audit(workspace)
-        for note in done.notes:
+        audited = audit(workspace)
+        for note in audited.notes:
             context.log.warning(note)
-        findings = done.to_list(workspace)
-        context.add_output_metadata({"batch": done.batch or 0, "records": done.records, "findings": len(findings)})
+        findings = audited.to_list(workspace)
+        context.add_output_metadata(
+            {"batch": audited.batch or 0, "records": audited.records, "findings": len(findings)}
+        )
         if findings:
             lines = [
                 f"{finding['table']}: {finding['what']}. {finding['repair']}" for finding in findings[:_MOST_SHOWN]
@@ -126,8 +128,8 @@ def _answer(workspace: Workspace, kind: str, config: Mapping[str, Any]) -> Answe
         return explain(workspace, _question(**config))
     if kind == "advise":
         return advice_of(workspace)
-    each = settings_with(workspace.file.path, [config["set"], *config["or"]])
-    return simulation_of(workspace, each, stretch_of(config.get("from"), config.get("to")))
+    alternatives = settings_with(workspace.file.path, [config["set"], *config["or"]])
+    return simulation_of(workspace, alternatives, stretch_of(config.get("from"), config.get("to")))
 
 
 def _question(*, limit: int, group: Mapping[str, Any] | None = None, **config: Any) -> Question:
@@ -159,7 +161,7 @@ def settings_with(spec: Path, settings: Sequence[Sequence[str]]) -> list[Setting
     """
     if not settings or not all(settings):
         raise SpecError("A setting without a key", expected="keys with values, such as time.out_of_orderness=10s")
-    return [Setting(tuple(one), read_spec(spec, one)) for one in settings]
+    return [Setting(tuple(overrides), read_spec(spec, overrides)) for overrides in settings]
 
 
 def stretch_of(first: datetime | str | None, end: datetime | str | None) -> Stretch:

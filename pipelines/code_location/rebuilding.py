@@ -61,16 +61,18 @@ def chosen_windows(spec: Spec, names: Sequence[str]) -> tuple[str, ...]:
     Raises:
         SpecError: The spec has no windows, or none of this name.
     """
-    known = tuple(window.name for window in spec.windows)
-    if not known:
+    window_names = tuple(window.name for window in spec.windows)
+    if not window_names:
         remedy = "to compute joins again use `tidemark rebuild`" if spec.joins else ""
         fault = f"{spec.name} has no windows, and only windows have days"
         raise SpecError(fault, expected="a spec with windows", remedy=remedy)
     for name in names:
-        if name not in known:
-            near = did_you_mean(name, known)
-            raise SpecError(f"{spec.name} has no window `{name}`", expected=f"one of {', '.join(known)}", remedy=near)
-    return tuple(dict.fromkeys(names)) or known
+        if name not in window_names:
+            near = did_you_mean(name, window_names)
+            raise SpecError(
+                f"{spec.name} has no window `{name}`", expected=f"one of {', '.join(window_names)}", remedy=near
+            )
+    return tuple(dict.fromkeys(names)) or window_names
 
 
 class RebuildSettings(dg.Config):
@@ -206,15 +208,15 @@ class ForgetSettings(DecisionSettings):
 
 def _object(line: str, number: int) -> dict[str, Any]:
     try:
-        found = json.loads(line)
+        record = json.loads(line)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        record = None
+    if not isinstance(record, dict):
         raise SpecError(
             f"Corrected record {number} is {line[:80]!r}",
             expected='a JSON object on one line, such as {"_arrival_seq": 12, "at": "2026-01-01T00:00:00Z"}',
         )
-    return found
+    return record
 
 
 Asked = RebuildSettings | RejudgeSettings | ReplaySettings | ForgetSettings
@@ -244,30 +246,30 @@ def rebuild_jobs(
         kinds: Which jobs.
     """
 
-    def carry_out(context: dg.OpExecutionContext, asked: Asked) -> Iterator[dg.Output[None]]:
+    def carry_out(context: dg.OpExecutionContext, request: Asked) -> Iterator[dg.Output[None]]:
         say_who_runs(context)
         session = partial(open_session, choice, tell or context.log.info)
         watch = batch_watch(lambda: context.job_name)
         workspace = Workspace(file, settings.warehouse, session, tell=tell or context.log.info, watch=watch)
-        plan = asked.plan(workspace)
+        plan = request.plan(workspace)
         if not plan.scope:
             context.log.info("nothing to do")
             yield dg.Output(None)
-        elif isinstance(asked, DecisionSettings) and asked.dry_run:
+        elif isinstance(request, DecisionSettings) and request.dry_run:
             differs = differences(workspace, plan.items)
             yield dg.Output(None, metadata={"dry_run": True, **_about(context, file, plan, differs)})
         else:
             telling = Telling(context.instance, under_run(context))
-            done = rebuild(workspace, context.run_id, plan, telling=telling)
+            rebuilt = rebuild(workspace, context.run_id, plan, telling=telling)
             alert_look(workspace)  # the checks of what it made come after its commit
-            versions = done.commit.table_versions
+            versions = rebuilt.commit.table_versions
             counts = {table: workspace.lake.row_count(table, versions[table]) for table in plan.tables}
-            keep(Rebuilt(plan, done.commit, counts, done.differs))
-            about = {"batch": done.commit.batch_id, "records": done.commit.plan.end_seq or 0}
+            keep(Rebuilt(plan, rebuilt.commit, counts, rebuilt.differs))
+            about = {"batch": rebuilt.commit.batch_id, "records": rebuilt.commit.plan.end_seq or 0}
             rows = {f"rows of {table}": n for table, n in counts.items()}
-            yield dg.Output(None, metadata={**about, **_about(context, file, plan, done.differs), **rows})
+            yield dg.Output(None, metadata={**about, **_about(context, file, plan, rebuilt.differs), **rows})
 
-    return [_job_for(each, file.spec.name, carry_out) for each in kinds]
+    return [_job_for(kind, file.spec.name, carry_out) for kind in kinds]
 
 
 def _about(

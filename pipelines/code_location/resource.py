@@ -262,16 +262,16 @@ def _condition(column: str, spans: Iterable[Span]) -> pc.Expression:
     def instant(us: int) -> pa.Scalar:
         return pa.scalar(us, pa.timestamp("us", "UTC"))
 
-    whole = pc.scalar(False)
+    condition = pc.scalar(False)
     for begin, end in spans:
-        whole |= (pc.field(column) >= instant(begin)) & (pc.field(column) < instant(end))
-    return whole
+        condition |= (pc.field(column) >= instant(begin)) & (pc.field(column) < instant(end))
+    return condition
 
 
 def _sql(column: str, spans: Iterable[Span]) -> str:
     at = "timestamp_micros({}L)".format
-    each = (f"({column} >= {at(begin)} AND {column} < {at(end)})" for begin, end in spans)
-    return " OR ".join(each) or "false"
+    conditions = (f"({column} >= {at(begin)} AND {column} < {at(end)})" for begin, end in spans)
+    return " OR ".join(conditions) or "false"
 
 
 def _tell(context: Context, metadata: dict[str, int]) -> None:

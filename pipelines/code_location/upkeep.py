@@ -102,12 +102,12 @@ def maintain(
     ensure_may_keep_up(workspace, retain)
     removal = remove_old(workspace, str(uuid4()))
     maintained = keep_up(workspace, retain)
-    before = workspace.clock.now() - retain
-    failures = forget_failures(workspace.folder, before) if workspace.exists else 0
+    limit = workspace.clock.now() - retain
+    failures = forget_failures(workspace.folder, limit) if workspace.exists else 0
     tell("looking after Dagster's runs")
     show_days_held(instance, workspace)
     show_days_first(instance, workspace)
-    runs = forget_runs(file, instance, jobs_of(file), before, settings.dagster_home)
+    runs = forget_runs(file, instance, jobs_of(file), limit, settings.dagster_home)
     return Upkeep(maintained, failures, runs, removal)
 
 
@@ -161,7 +161,7 @@ def keep_up(workspace: Workspace, retain: timedelta) -> tuple[Kept, ...]:
 def _keep_up(workspace: Workspace, table: str, retain: timedelta) -> Kept:
     workspace.tell(f"maintaining {table}")
     lake, freed = workspace.lake, 0
-    before = size_of(lake, table)
+    size_before = size_of(lake, table)
     if table != tables.BATCHES:  # every look opens it, so the runs compact it themselves
         compact(lake, table, _read_by(workspace, table))
     lake.state_bounds(table)
@@ -171,7 +171,7 @@ def _keep_up(workspace: Workspace, table: str, retain: timedelta) -> Kept:
         versions = same_rows(lake, table, committed) if committed else []
         keep_readable(lake, table, committed or lake.version(table), retain)
         freed = vacuum(lake, table, retain, versions) + trim_log(lake, table, retain, versions)
-    return Kept(table, before, size_of(lake, table), freed)
+    return Kept(table, size_before, size_of(lake, table), freed)
 
 
 def _read_by(workspace: Workspace, table: str) -> str | None:
@@ -201,15 +201,15 @@ def upkeep_job(file: SpecFile, settings: Settings) -> dg.JobDefinition:
     @dg.op(name=f"{name}__maintain", description="Maintains the tables, the failed checks and the runs.")
     def look_after(context: dg.OpExecutionContext, config: UpkeepSettings) -> None:
         retain = parse_duration(config.retain)
-        done = maintain(file, settings, retain, instance=context.instance, tell=context.log.info)
-        before, after = done.files
-        numbers = {"files_before": before, "files": after, "bytes_freed": done.freed}
-        numbers["rows_removed"] = done.removal.rows
-        for old in done.removal.old:
+        upkeep = maintain(file, settings, retain, instance=context.instance, tell=context.log.info)
+        files_before, files_after = upkeep.files
+        numbers = {"files_before": files_before, "files": files_after, "bytes_freed": upkeep.freed}
+        numbers["rows_removed"] = upkeep.removal.rows
+        for old in upkeep.removal.old:
             context.log.info(f"{old.table}: {old.rows:,} old rows removed, kept from {old.gone.first_day} on")
-        if done.removal.waits:
-            context.log.warning(f"no old rows were removed: {done.removal.waits}")
-        context.add_output_metadata({**numbers, "failures_deleted": done.failures, "runs_deleted": done.runs})
+        if upkeep.removal.waits:
+            context.log.warning(f"no old rows were removed: {upkeep.removal.waits}")
+        context.add_output_metadata({**numbers, "failures_deleted": upkeep.failures, "runs_deleted": upkeep.runs})
 
     about = f"Maintains {name}: removes the rows that `retention` says, joins small files, deletes old files, failed "
     about += "checks and runs. Works alongside runs."
@@ -252,17 +252,19 @@ def _forget_checks(file: SpecFile, instance: dg.DagsterInstance) -> None:
         texts = connection.execute(sqlalchemy.select(of_check.asset_key).distinct()).scalars()
         asset_keys = {text: dg.AssetKey.from_db_string(text) for text in texts}
         is_ours = of_check.asset_key.in_([text for text, asset in asset_keys.items() if asset and _has(file, asset)])
-        kept = sqlalchemy.select(newest).where(is_ours)
-        kept = kept.group_by(of_check.asset_key, of_check.check_name, of_check.partition)
-        kept_ids = {number for (number,) in connection.execute(kept)}
+        newest_ids = sqlalchemy.select(newest).where(is_ours)
+        newest_ids = newest_ids.group_by(of_check.asset_key, of_check.check_name, of_check.partition)
+        kept_ids = {number for (number,) in connection.execute(newest_ids)}
         rows = connection.execute(sqlalchemy.select(of_check.id, of_check.run_id).where(is_ours)).all()
     by_run: dict[str, list[int]] = {}
     for number, run_id in rows:
         if run_id and number not in kept_ids:
             by_run.setdefault(run_id, []).append(number)
     for run_ids in _in_parts([*by_run]):
-        there = {*instance.get_run_ids(dg.RunsFilter(run_ids=run_ids))}
-        for numbers in _in_parts([number for run_id in run_ids if run_id not in there for number in by_run[run_id]]):
+        stored_run_ids = {*instance.get_run_ids(dg.RunsFilter(run_ids=run_ids))}
+        for numbers in _in_parts(
+            [number for run_id in run_ids if run_id not in stored_run_ids for number in by_run[run_id]]
+        ):
             with storage.index_connection() as connection:
                 connection.execute(results.delete().where(of_check.id.in_(numbers)))
 

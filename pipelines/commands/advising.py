@@ -61,22 +61,22 @@ def advise(
 
     [file] = read_specs([spec], overrides)
     with telling(file.spec.name) as tell:
-        found = advice_of(pipeline_of(file, known_settings(warehouse), tell))
+        advice = advice_of(pipeline_of(file, known_settings(warehouse), tell))
     if picture is not None:
-        _write_picture(found, picture)
+        _write_picture(advice, picture)
     if as_json:
-        click.echo(json_line(found.to_dict()))
+        click.echo(json_line(advice.to_dict()))
     else:
-        put(found.text)
+        put(advice.text)
 
 
-def _write_picture(found: "Advice", picture: Path) -> None:
+def _write_picture(advice: "Advice", picture: Path) -> None:
     from tidemark.assets.catalog.display.pictures import png, svg
     from tidemark.resources.places.checks import ensure_folder
 
-    figure = found.picture()
+    figure = advice.picture()
     if figure is None:
-        say(f"{found.name}: no tolerance would lose a record, so there is nothing to draw")
+        say(f"{advice.name}: no tolerance would lose a record, so there is nothing to draw")
         return
     ensure_folder(picture.parent, "--picture is in", "name a file in a writable folder")
     picture.write_bytes((png if picture.suffix.lower() == ".png" else svg)(figure))
@@ -87,7 +87,9 @@ class _Settings(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Let `--or` be one more value of `--set`."""
-        return super().parse_args(ctx, [word for one in args for word in (("--set", _OR) if one == _OR else (one,))])
+        return super().parse_args(
+            ctx, [word for argument in args for word in (("--set", _OR) if argument == _OR else (argument,))]
+        )
 
 
 @click.command(cls=_Settings)
@@ -129,13 +131,13 @@ def simulate(
     from tidemark.pipelines.views.terminal import telling
 
     [file] = read_specs([spec], ())
-    stretch, each = stretch_of(begin, end), settings_with(spec, _divided(words))
+    stretch, alternatives = stretch_of(begin, end), settings_with(spec, _divided(words))
     with telling(file.spec.name) as tell:
-        found = simulation_of(pipeline_of(file, known_settings(warehouse), tell), each, stretch)
+        simulation = simulation_of(pipeline_of(file, known_settings(warehouse), tell), alternatives, stretch)
     if as_json:
-        click.echo(json_line(found.to_dict()))
+        click.echo(json_line(simulation.to_dict()))
     else:
-        put(found.text)
+        put(simulation.text)
 
 
 def _divided(words: Sequence[str]) -> list[list[str]]:
@@ -144,15 +146,15 @@ def _divided(words: Sequence[str]) -> list[list[str]]:
     Raises:
         click.UsageError: A setting is empty.
     """
-    found: list[list[str]] = [[]]
+    settings: list[list[str]] = [[]]
     for word in words:
         if word == _OR:
-            found.append([])
+            settings.append([])
         else:
-            found[-1].append(word)
-    if not all(found):
+            settings[-1].append(word)
+    if not all(settings):
         raise click.UsageError("`--or` needs a --set before and after it.")
-    return found
+    return settings
 
 
 COMMANDS = (advise, simulate)

@@ -53,26 +53,26 @@ def audit(*, spec: Path, warehouse: "Place | None", as_json: bool, from_start: b
     [file] = read_specs([spec], ())
     with telling(file.spec.name) as tell:
         workspace = pipeline_of(file, known_settings(warehouse), tell, takes_little=True)
-        done = audit_all(workspace, from_start=from_start)
+        audited = audit_all(workspace, from_start=from_start)
     if as_json:
-        click.echo(json_line(done.to_list(workspace)))
+        click.echo(json_line(audited.to_list(workspace)))
     else:
-        _show(workspace, done)
-    for note in done.notes:
+        _show(workspace, audited)
+    for note in audited.notes:
         say(f"{file.spec.name}: {note}")
-    if done.findings:
+    if audited.findings:
         sys.exit(FAILED)
 
 
-def _show(workspace: "Workspace", done: "Audit") -> None:
+def _show(workspace: "Workspace", audited: "Audit") -> None:
     name = workspace.spec.name
-    at = "" if done.batch is None else f" as of batch {done.batch}"
-    if not done.findings:
-        put(f"{name}: all holds{at}, {done.records:,} records")
+    at = "" if audited.batch is None else f" as of batch {audited.batch}"
+    if not audited.findings:
+        put(f"{name}: all holds{at}, {audited.records:,} records")
         return
-    n = len(done.findings)
+    n = len(audited.findings)
     put(f"{name}: {n} finding{'' if n == 1 else 's'}{at}")
-    for finding in done.findings:
+    for finding in audited.findings:
         put(f"  {finding.table}: {finding.what}")
         put(f"    {finding.repair(workspace)}")
 
@@ -99,17 +99,17 @@ def repair(*, spec: Path, dry_run: bool, warehouse: "Place | None") -> None:
     [file] = read_specs([spec], ())
     settings, name = settings_of(warehouse), file.spec.name
     with dagster_instance(settings, name, tell=say) as instance, telling(name) as tell:
-        done = repair_pipeline(file, settings, dry_run=dry_run, instance=instance, tell=tell)
-    if not done.findings:
+        repaired = repair_pipeline(file, settings, dry_run=dry_run, instance=instance, tell=tell)
+    if not repaired.findings:
         put(f"{name}: all holds, so nothing was repaired")
-    for step in done.steps:
+    for step in repaired.steps:
         put(f"{name}: {'would be done: ' if dry_run else ''}{step}")
-    for finding in done.left:
+    for finding in repaired.left:
         put(f"  {finding.table}: {finding.what}")
-        put(f"    {finding.repair(done.workspace)}")
-    if done.findings and not dry_run and not done.left:
+        put(f"    {finding.repair(repaired.workspace)}")
+    if repaired.findings and not dry_run and not repaired.left:
         put(f"{name}: all holds now")
-    if done.left:
+    if repaired.left:
         sys.exit(FAILED)
 
 

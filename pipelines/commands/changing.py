@@ -53,12 +53,12 @@ def plan(*, spec: Path, warehouse: "Place | None", as_json: bool, overrides: tup
     refused; 2 bad spec or usage; 1 a failure.
     """
     [file] = read_specs([spec], overrides)
-    found = _plan(file, warehouse)
+    spec_plan = _plan(file, warehouse)
     if as_json:
-        click.echo(json_line(found.to_dict()))
+        click.echo(json_line(spec_plan.to_dict()))
     else:
-        _show(file, found)
-    if found.needs_decision:
+        _show(file, spec_plan)
+    if spec_plan.needs_decision:
         sys.exit(UNDECIDED)
 
 
@@ -70,34 +70,34 @@ def _plan(file: "SpecFile", warehouse: "Place | None") -> "SpecPlan":
         return plan_of(pipeline_of(file, known_settings(warehouse), tell))
 
 
-def _show(file: "SpecFile", found: "SpecPlan") -> None:
+def _show(file: "SpecFile", spec_plan: "SpecPlan") -> None:
     from tidemark.pipelines.views.terminal import print_block
 
-    put(f"{found.name}: {_summary(found)}")
-    if found.changes:
-        _show_changes(file, found.changes)
-    lines = [(what, said, "") for what, said in _work_lines(file, found)]
-    lines += [("" if number else "not taken", said, "") for number, said in enumerate(found.never_taken)]
-    lines += [("" if number else "corrected", said, "") for number, said in enumerate(found.corrections)]
+    put(f"{spec_plan.name}: {_summary(spec_plan)}")
+    if spec_plan.changes:
+        _show_changes(file, spec_plan.changes)
+    lines = [(what, sentence, "") for what, sentence in _work_lines(file, spec_plan)]
+    lines += [("" if number else "not taken", sentence, "") for number, sentence in enumerate(spec_plan.never_taken)]
+    lines += [("" if number else "corrected", sentence, "") for number, sentence in enumerate(spec_plan.corrections)]
     if lines:
         print_block("", lines)
-    if found.differs is not None:
-        _show_differences(found)
-    if found.corrected:
-        _show_corrected(found)
-    for said in _what_to_do(file, found):
-        put(said)
+    if spec_plan.differs is not None:
+        _show_differences(spec_plan)
+    if spec_plan.corrected:
+        _show_corrected(spec_plan)
+    for sentence in _what_to_do(file, spec_plan):
+        put(sentence)
 
 
-def _summary(found: "SpecPlan") -> str:
+def _summary(spec_plan: "SpecPlan") -> str:
     from tidemark.pipelines.views.terminal import second
 
-    if found.batch is None or found.since is None:
-        return f"no tables in {found.folder} yet; a run creates them"
-    since = f"batch {found.batch}, committed {second(found.since)} UTC"
-    if not found.changes:
+    if spec_plan.batch is None or spec_plan.since is None:
+        return f"no tables in {spec_plan.folder} yet; a run creates them"
+    since = f"batch {spec_plan.batch}, committed {second(spec_plan.since)} UTC"
+    if not spec_plan.changes:
         return f"nothing changed since {since}"
-    return f"{plural(len(found.changes), 'change')} since {since}"
+    return f"{plural(len(spec_plan.changes), 'change')} since {since}"
 
 
 def _show_changes(file: "SpecFile", changes: "Sequence[Change]") -> None:
@@ -114,30 +114,34 @@ def _show_changes(file: "SpecFile", changes: "Sequence[Change]") -> None:
     table.add_column("what", overflow="fold")
     for change in changes:
         style = _STYLES[change.meaning]
-        said = f"{change.sentence}: {change.effect}" if change.effect else change.sentence
+        sentence = f"{change.sentence}: {change.effect}" if change.effect else change.sentence
         place = file.place(change.keys(file.spec)).removesuffix(": ")
-        table.add_row(Text(change.meaning, style), Text(printable(place)), Text(printable(said)))
+        table.add_row(Text(change.meaning, style), Text(printable(place)), Text(printable(sentence)))
     console().print(table)
 
 
-def _work_lines(file: "SpecFile", found: "SpecPlan") -> "Iterator[tuple[str, str]]":
+def _work_lines(file: "SpecFile", spec_plan: "SpecPlan") -> "Iterator[tuple[str, str]]":
 
-    if found.run is None:
-        yield "run", found.input_fault
-    elif found.run.files or found.run.records:
-        new = [f"{plural(found.run.files, 'new input')} ({_size(found.run.size)})"] if found.run.files else []
+    if spec_plan.run is None:
+        yield "run", spec_plan.input_fault
+    elif spec_plan.run.files or spec_plan.run.records:
+        new = (
+            [f"{plural(spec_plan.run.files, 'new input')} ({_size(spec_plan.run.size)})"]
+            if spec_plan.run.files
+            else []
+        )
         about = "about " if new else ""
-        records = [] if found.run.records is None else [f"{about}{plural(found.run.records, 'record')}"]
-        yield "run", f"{', '.join([*new, *records])}{_took(found.run)}"
+        records = [] if spec_plan.run.records is None else [f"{about}{plural(spec_plan.run.records, 'record')}"]
+        yield "run", f"{', '.join([*new, *records])}{_took(spec_plan.run)}"
     else:
         yield "run", "nothing waits"
-    if found.past is not None:
-        of = f"{plural(found.past.records or 0, 'record')} of the log"
-        files = f"in {plural(found.past.files, 'file')} ({_size(found.past.size)})"
-        yield "past", f"{of} {files}{_took(found.past)}"
-    if found.rebuild is not None and found.earlier:
-        keys = ", ".join(change.path for change in found.earlier)
-        to_spec = f"`tidemark rebuild {file.in_command} --to-spec` computes {found.rebuild.scope} again"
+    if spec_plan.past is not None:
+        of = f"{plural(spec_plan.past.records or 0, 'record')} of the log"
+        files = f"in {plural(spec_plan.past.files, 'file')} ({_size(spec_plan.past.size)})"
+        yield "past", f"{of} {files}{_took(spec_plan.past)}"
+    if spec_plan.rebuild is not None and spec_plan.earlier:
+        keys = ", ".join(change.path for change in spec_plan.earlier)
+        to_spec = f"`tidemark rebuild {file.in_command} --to-spec` computes {spec_plan.rebuild.scope} again"
         yield "earlier", f"{keys}: changed since the past was computed; {to_spec}"
 
 
@@ -158,26 +162,26 @@ def _size(size: int) -> str:
     return f"{size:,} bytes"
 
 
-def _show_differences(found: "SpecPlan") -> None:
+def _show_differences(spec_plan: "SpecPlan") -> None:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     from tidemark.pipelines.views.terminal import console
 
-    assert found.differs is not None  # the caller has looked
-    letters = {reason: pair for reason, pair in found.differs.letters.items() if pair[0] != pair[1]}
-    parts = (("windows", found.differs.windows), ("joins", found.differs.joins))
+    assert spec_plan.differs is not None  # the caller has looked
+    letters = {reason: pair for reason, pair in spec_plan.differs.letters.items() if pair[0] != pair[1]}
+    parts = (("windows", spec_plan.differs.windows), ("joins", spec_plan.differs.joins))
     changed = [(folder, rows) for folder, tables in parts for rows in tables if rows.changed or rows.reopened]
     put("\nIf the whole log were judged by this spec:")
     if not letters and not changed:
-        of_join = " or a join" if found.differs.joins else ""
+        of_join = " or a join" if spec_plan.differs.joins else ""
         put(f"  no row of a window{of_join} and no dead letter would change")
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("", "now", "then", "new", "gone", "other"):
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
-    for reason, (before, after) in sorted(letters.items(), key=lambda one: -abs(one[1][0] - one[1][1])):
+    for reason, (before, after) in sorted(letters.items(), key=lambda letter: -abs(letter[1][0] - letter[1][1])):
         table.add_row(Text(f"dead letters {reason}"), f"{before:,}", f"{after:,}", "", "", "")
     for folder, rows in changed:
         numbers = (rows.before, rows.after, rows.new, rows.gone, rows.other)
@@ -191,11 +195,11 @@ def _show_differences(found: "SpecPlan") -> None:
             put(f"  {rows.name}: {plural(rows.reopened, 'row')} {were} taken back until {until}")
 
 
-def _show_corrected(found: "SpecPlan") -> None:
+def _show_corrected(spec_plan: "SpecPlan") -> None:
     from tidemark.pipelines.operators.deciding import difference_in_words
 
     put("\nThe next run computes the tables again from the corrected records:")
-    for window in found.corrected:
+    for window in spec_plan.corrected:
         for line in difference_in_words(window, would=True):
             put(line)
 
@@ -206,14 +210,14 @@ def _most(rows: "TableRows", stretch: str) -> str:
     return "most in " + ", ".join(f"the {stretch} of {start} UTC ({count:,})" for start, count in shown)
 
 
-def _what_to_do(file: "SpecFile", found: "SpecPlan") -> "Iterator[str]":
+def _what_to_do(file: "SpecFile", spec_plan: "SpecPlan") -> "Iterator[str]":
     from tidemark.assets.log.spec_changes import way_on
 
-    if found.needs_decision:
-        yield f"\nTo do: {way_on(found.changes, file)}"
-    elif found.changes and found.batch is not None:
+    if spec_plan.needs_decision:
+        yield f"\nTo do: {way_on(spec_plan.changes, file)}"
+    elif spec_plan.changes and spec_plan.batch is not None:
         name = file.in_command
-        past = f" `tidemark rebuild {name}` does the same for the past." if found.past is not None else ""
+        past = f" `tidemark rebuild {name}` does the same for the past." if spec_plan.past is not None else ""
         yield f"\n`tidemark run {name}` continues with the spec as it is.{past}"
 
 

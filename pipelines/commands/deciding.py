@@ -85,8 +85,8 @@ def replay(
     from tidemark.pipelines.operators.deciding import corrected_lines
 
     corrected = [] if fixes is None else corrected_lines(fixes)
-    asked = ReplaySettings(where=where, undo=undo, corrected=corrected, reason=why, dry_run=dry_run)
-    _decide(spec, overrides, settings_of(warehouse, spark_ui=spark_ui), asked, as_json=as_json)
+    request = ReplaySettings(where=where, undo=undo, corrected=corrected, reason=why, dry_run=dry_run)
+    _decide(spec, overrides, settings_of(warehouse, spark_ui=spark_ui), request, as_json=as_json)
 
 
 @click.command()
@@ -129,8 +129,8 @@ def rejudge(
         raise click.UsageError("Use exactly one of --exclude, --where and --include.")
     from tidemark.pipelines.code_location.rebuilding import RejudgeSettings
 
-    asked = RejudgeSettings(exclude=out, where=where, include=back, reason=why, dry_run=dry_run)
-    _decide(spec, overrides, settings_of(warehouse, spark_ui=spark_ui), asked, as_json=as_json)
+    request = RejudgeSettings(exclude=out, where=where, include=back, reason=why, dry_run=dry_run)
+    _decide(spec, overrides, settings_of(warehouse, spark_ui=spark_ui), request, as_json=as_json)
 
 
 @click.command()
@@ -181,18 +181,18 @@ def forget(
             said_by = silent if captures else tell
             return stack.enter_context(dagster_instance(settings, name, tell=said_by, captures_output=captures))
 
-        done = forget_records(file, settings, where, why, dry_run=dry_run, instance=instance, tell=tell)
+        forgotten = forget_records(file, settings, where, why, dry_run=dry_run, instance=instance, tell=tell)
     if as_json:
-        click.echo(json_line(done.to_dict()))
+        click.echo(json_line(forgotten.to_dict()))
     else:
-        put(str(done))
-    if not done.is_done:
+        put(str(forgotten))
+    if not forgotten.is_done:
         sys.exit(FAILED)
 
 
-def _numbers(given: tuple[str, ...], option: str) -> list[int]:
+def _numbers(values: tuple[str, ...], option: str) -> list[int]:
     """Return the numbers of records that an option names."""
-    texts = [text.strip() for one in given for text in one.split(",")]
+    texts = [text.strip() for value in values for text in value.split(",")]
     wrong = [text for text in texts if not text.isdecimal()]
     if wrong:
         raise click.BadParameter(f"found {wrong[0]!r}; values of `_arrival_seq` are expected", param_hint=option)
@@ -203,7 +203,7 @@ def _decide(
     spec: Path,
     overrides: tuple[str, ...],
     settings: "Settings",
-    asked: "ReplaySettings | RejudgeSettings",
+    request: "ReplaySettings | RejudgeSettings",
     *,
     as_json: bool,
 ) -> None:
@@ -214,17 +214,17 @@ def _decide(
     [file] = read_specs([spec], overrides)
     name = file.spec.name
     with ExitStack() as stack, telling(name) as tell:
-        done = decide(
+        decided = decide(
             file,
             settings,
-            asked,
+            request,
             instance=lambda: stack.enter_context(dagster_instance(settings, name, tell=tell)),
             tell=tell,
         )
     if as_json:
-        click.echo(json_line(done.to_dict()))
+        click.echo(json_line(decided.to_dict()))
     else:
-        put(str(done))
+        put(str(decided))
 
 
 COMMANDS = (rejudge, replay, forget)

@@ -80,9 +80,9 @@ def explain(
         answer = answer_to(pipeline_of(file, known_settings(warehouse), tell), question)
     if not as_json:
         put(answer.text)
-    for one in answer.records if isinstance(answer, RecordAnswers) else (answer,):
+    for part in answer.records if isinstance(answer, RecordAnswers) else (answer,):
         if as_json:
-            click.echo(json_line(one.to_dict()))
+            click.echo(json_line(part.to_dict()))
     if isinstance(answer, RecordAnswers) and answer.in_all > len(answer.records):
         say(f"{file.spec.name}: {len(answer.records):,} of {plural(answer.in_all, 'record')}; --limit shows more")
 
@@ -113,11 +113,11 @@ def capture(*, spec: Path, stretch: str, redact: tuple[str, ...], warehouse: "Pl
     first, last = _stretch(stretch)
     [file] = read_specs([spec], ())
     with telling(file.spec.name) as tell:
-        found = captured(pipeline_of(file, known_settings(warehouse), tell), first, last, redact)
-    click.echo(found.text, nl=False)
-    if found.differing:
+        cases = captured(pipeline_of(file, known_settings(warehouse), tell), first, last, redact)
+    click.echo(cases.text, nl=False)
+    if cases.differing:
         say(
-            f"{file.spec.name}: {len(found.differing):,} of {found.records:,} records are judged in another way alone"
+            f"{file.spec.name}: {len(cases.differing):,} of {cases.records:,} records are judged in another way alone"
         )
 
 
@@ -132,15 +132,15 @@ def _stretch(text: str) -> tuple[int, int]:
 
 def _values(groups: tuple[str, ...]) -> dict[str, str | None]:
     """Return the columns and values of --group; `null` means that there is none."""
-    found: dict[str, str | None] = {}
+    values: dict[str, str | None] = {}
     for text in groups:
         column, sign, value = text.partition("=")
         if not sign or not column:
             raise click.BadParameter(
                 f"found {text}; a column and its value such as origin=JFK are expected", param_hint="--group"
             )
-        found[column] = None if value == "null" else value
-    return found
+        values[column] = None if value == "null" else value
+    return values
 
 
 COMMANDS = (explain, capture)

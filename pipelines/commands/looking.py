@@ -136,8 +136,8 @@ def _status_lines(state: "Status") -> "Iterator[tuple[str, str]]":
         yield "records", "none: no batch has been committed yet"
     else:
         left = state.records - state.processed
-        rest = f"{plural(left, 'is', 'are')} not processed yet" if left else "all processed"
-        yield "records", f"{state.records:,}, {rest}"
+        progress = f"{plural(left, 'is', 'are')} not processed yet" if left else "all processed"
+        yield "records", f"{state.records:,}, {progress}"
         yield "watermark", _watermark(state)
         if state.held is not None:
             yield "held", f"{plural(state.held, 'event')}, which the watermark has not passed"

@@ -153,12 +153,12 @@ def backfill(
     days = chosen_days(file.spec, first.date(), last.date(), now=Clock().now())
     settings = settings_of(warehouse, spark_ui=spark_ui)
     with dagster_instance(settings, file.spec.name, tell=say) as instance, telling(file.spec.name) as tell:
-        done = backfill_days(file, settings, names, days, instance=instance, tell=tell)
-    count = (done.last - done.first).days + 1
-    batches = f"batch{'' if len(done.batches) == 1 else 'es'} {listed(done.batches)}"
-    said = f"{done.first} to {done.last}, {count} day{'' if count == 1 else 's'} recomputed"
-    put(f"{file.spec.name}: {said}{f', as {batches}' if done.batches else ''}")
-    _show_rows(done.rows)
+        filled = backfill_days(file, settings, names, days, instance=instance, tell=tell)
+    count = (filled.last - filled.first).days + 1
+    batches = f"batch{'' if len(filled.batches) == 1 else 'es'} {listed(filled.batches)}"
+    days_text = f"{filled.first} to {filled.last}, {count} day{'' if count == 1 else 's'} recomputed"
+    put(f"{file.spec.name}: {days_text}{f', as {batches}' if filled.batches else ''}")
+    _show_rows(filled.rows)
 
 
 @click.command()
@@ -227,16 +227,16 @@ def rebuild(
         put(f"{name}: the tables of {' and '.join(drop)} are deleted, as batch {dropped.batch_id}")
         return
     with dagster_instance(settings, name, tell=say) as instance, telling(name) as tell:
-        asked = RebuildSettings(reason=why, windows=[*windows], to_spec=to_spec)
-        done = rebuild_pipeline(file, settings, asked, instance=instance, tell=tell)
-    if done is None:
+        request = RebuildSettings(reason=why, windows=[*windows], to_spec=to_spec)
+        rebuilt = rebuild_pipeline(file, settings, request, instance=instance, tell=tell)
+    if rebuilt is None:
         put(
             f"{name}: nothing needs the past, so nothing was rebuilt. `tidemark run` continues with the spec as it is"
         )
         return
-    records = f"{done.commit.plan.end_seq or 0:,} records"
-    put(f"{name}: rebuilt from the {records} of the log, as batch {done.commit.batch_id}")
-    _show_rows(done.rows)
+    records = f"{rebuilt.commit.plan.end_seq or 0:,} records"
+    put(f"{name}: rebuilt from the {records} of the log, as batch {rebuilt.commit.batch_id}")
+    _show_rows(rebuilt.rows)
 
 
 def _show_rows(rows: "Mapping[str, int]") -> None:
@@ -283,20 +283,20 @@ def changes(
     watch = batch_watch(lambda: None)
     workspace = Workspace(file, settings.warehouse, watch=watch)
     if reason is None:
-        found = workspace.changes_by_others
-        put(f"{name}: {len(found) or 'no'} change{'' if len(found) == 1 else 's'} of rows by others")
+        foreign = workspace.changes_by_others
+        put(f"{name}: {len(foreign) or 'no'} change{'' if len(foreign) == 1 else 's'} of rows by others")
     else:
         from tidemark.assets.upkeep.foreign_changes import decide_on_changes
         from tidemark.pipelines.running.instance import dagster_instance
 
         with dagster_instance(settings, name, tell=say) as instance:
-            found = decide_on_changes(workspace, reason, str(uuid4()), keep=accept is not None, instance=instance)
+            foreign = decide_on_changes(workspace, reason, str(uuid4()), keep=accept is not None, instance=instance)
         last = workspace.batches.last_commit()
-        done = "kept" if accept is not None else "taken back"
-        put(f"{name}: {done}, as batch {last.batch_id if last else 0}")
-    for change in found:
+        decision = "kept" if accept is not None else "taken back"
+        put(f"{name}: {decision}, as batch {last.batch_id if last else 0}")
+    for change in foreign:
         put(f"  {change}")
-    if found and reason is None:
+    if foreign and reason is None:
         sys.exit(FAILED)
 
 
@@ -325,7 +325,7 @@ def maintain(
     Exit status: 0 done; 1 a failure; 2 bad spec or usage.
     """
     try:
-        kept = parse_duration(retain)
+        readable_for = parse_duration(retain)
     except SpecError as error:
         raise click.BadParameter(str(error), param_hint="--retain") from error
     from tidemark.pipelines.code_location.upkeep import look_for_old_rows
@@ -343,8 +343,8 @@ def maintain(
             _show_removal(look_for_old_rows(file, settings))
             return
         with dagster_instance(settings, name, tell=say, captures_output=True) as instance, telling(name) as tell:
-            done = look_after(file, settings, kept, instance=instance, tell=tell)
-        _show_upkeep(name, kept, done, Clock().now())
+            upkeep = look_after(file, settings, readable_for, instance=instance, tell=tell)
+        _show_upkeep(name, readable_for, upkeep, Clock().now())
 
     sys.exit(for_each(files, look_after_one, name_of=lambda file: file.spec.name))
 
@@ -376,33 +376,33 @@ def backup(*, spec: Path, target: "Place", warehouse: "Place | None") -> None:
     [file] = read_specs([spec], ())
     settings, name = known_settings(warehouse), file.spec.name
     with telling(name) as tell:
-        done = back_up(Workspace(file, settings.warehouse, tell=tell), target.absolute())
-    put(f"{name}: copied as of batch {done.commit.batch_id}, {done.files:,} files, {done.bytes:,} bytes")
-    put(f"  {done.folder}")
+        copy = back_up(Workspace(file, settings.warehouse, tell=tell), target.absolute())
+    put(f"{name}: copied as of batch {copy.commit.batch_id}, {copy.files:,} files, {copy.bytes:,} bytes")
+    put(f"  {copy.folder}")
 
 
-def _show_upkeep(name: str, retain: timedelta, done: "Upkeep", now: datetime) -> None:
+def _show_upkeep(name: str, retain: timedelta, upkeep: "Upkeep", now: datetime) -> None:
     """Show what was done in each table with any work, and what is still to be deleted, and when."""
-    if not done.tables:
+    if not upkeep.tables:
         put(f"{name}: has no tables yet.")
         return
-    before, after = done.files
-    if done.removal.old or done.removal.waits:
+    files_before, files_after = upkeep.files
+    if upkeep.removal.old or upkeep.removal.waits:
         put(f"{name}: removed")
-        _show_removal(done.removal)
-    put(f"{name}: {before:,} files in {len(done.tables)} tables, now {after:,}")
-    width = max(len(one.table) for one in done.tables)
-    for one in done.tables:
-        if one.before.files != one.after.files or one.freed:
-            freed = f"{one.freed:>14,} bytes freed" if one.freed else ""
-            put(f"  {one.table:<{width}}  {one.before.files:>7,} -> {one.after.files:<7,}{freed}".rstrip())
+        _show_removal(upkeep.removal)
+    put(f"{name}: {files_before:,} files in {len(upkeep.tables)} tables, now {files_after:,}")
+    width = max(len(table.table) for table in upkeep.tables)
+    for table in upkeep.tables:
+        if table.before.files != table.after.files or table.freed:
+            freed = f"{table.freed:>14,} bytes freed" if table.freed else ""
+            put(f"  {table.table:<{width}}  {table.before.files:>7,} -> {table.after.files:<7,}{freed}".rstrip())
     put(
-        f"older than {format_duration(retain)}: {done.freed:,} bytes of files, {done.failures} file(s) of failed "
-        f"checks and {done.runs} run(s) of Dagster deleted"
+        f"older than {format_duration(retain)}: {upkeep.freed:,} bytes of files, {upkeep.failures} file(s) of failed "
+        f"checks and {upkeep.runs} run(s) of Dagster deleted"
     )
-    put(f"tables: {done.bytes[0]:,} bytes, {done.bytes[1]:,} now")
+    put(f"tables: {upkeep.bytes[0]:,} bytes, {upkeep.bytes[1]:,} now")
     # Backfills begin with the old versions of this one.
-    old = sum(one.after.of_old_versions for one in done.tables if one.table != TIMELINES)
+    old = sum(table.after.of_old_versions for table in upkeep.tables if table.table != TIMELINES)
     if old:
         put(
             f"{old:,} of these belong to old versions, such as files that were joined, and stay readable for "
@@ -444,13 +444,16 @@ def register(*, specs: tuple[Path, ...], warehouse: Path | None, overrides: tupl
         with telling(name) as tell:
             assert file.spec.catalog is not None  # refused above
             spark = partial(open_session, choose_spark(settings), tell)
-            done = give_names(Workspace(file, settings.warehouse, spark), file.spec.catalog)
-        if done.batch_id is None:
+            registered = give_names(Workspace(file, settings.warehouse, spark), file.spec.catalog)
+        if registered.batch_id is None:
             put(f"{name}: nothing is committed yet, so there is nothing to name")
             return
-        put(f"{name}: {len(done.names)} tables in {done.schema}, and views of them as of batch {done.batch_id}")
-        for one in done.names:
-            put(f"  {one}, {committed_view(one)}")
+        put(
+            f"{name}: {len(registered.names)} tables in {registered.schema}, and views of them as of batch "
+            f"{registered.batch_id}"
+        )
+        for table in registered.names:
+            put(f"  {table}, {committed_view(table)}")
 
     sys.exit(for_each(files, register_one, name_of=lambda file: file.spec.name))
 

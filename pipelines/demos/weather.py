@@ -87,7 +87,7 @@ def joined(flights: Path, weather: Path) -> Iterator[Row]:
         observed[line["origin"]].append((at, (at, *(_number(line[name]) for name in _MEASURES))))
     times = {}
     for origin, observations in observed.items():
-        observations.sort(key=lambda one: one[0])
+        observations.sort(key=lambda observation: observation[0])
         times[origin] = [at for at, _ in observations]
     for line in _lines(flights):
         if line["dep_delay"] == "NA":
@@ -105,13 +105,13 @@ def joined(flights: Path, weather: Path) -> Iterator[Row]:
 
 def difference(rows: Iterable[Row], expected: Iterable[Row]) -> str:
     """Return how rows differ from expected ones, each as often as it is there; empty if they do not."""
-    found, wanted = Counter(rows), Counter(expected)
-    lacking, more = wanted - found, found - wanted
-    if not lacking and not more:
+    counted, expected_rows = Counter(rows), Counter(expected)
+    lacking, extra = expected_rows - counted, counted - expected_rows
+    if not lacking and not extra:
         return ""
-    first = next(iter(lacking or more))
+    first = next(iter(lacking or extra))
     return (
-        f"{lacking.total():,} rows are missing from {TABLE}, and {more.total():,} are there that should not be; the "
+        f"{lacking.total():,} rows are missing from {TABLE}, and {extra.total():,} are there that should not be; the "
         f"first one: {first}"
     )
 
@@ -136,9 +136,11 @@ def _show_delays(rows: list[Row]) -> None:
     click.echo(f"\nDelays by how far one could see at the airport ({TABLE}):")
     click.echo("  miles          departures  mean_delay")
     for least, most in _BANDS:
-        seen = [row for row in rows if row[-1] is not None and least <= row[-1] and (most is None or row[-1] < most)]
+        in_band = [
+            row for row in rows if row[-1] is not None and least <= row[-1] and (most is None or row[-1] < most)
+        ]
         name = f"{least:g} or more" if most is None else f"{least:g} to {most:g}"
-        _show_band(name, seen)
+        _show_band(name, in_band)
     _show_band("not observed", [row for row in rows if row[-1] is None])
 
 

@@ -97,8 +97,8 @@ class Rejudged(Decided):
         return {**super().to_dict(), "include": self.include}
 
     def _done(self) -> str:
-        done = "taken back" if self.include else "taken out"
-        return done if self.batch is None else f"{done}, all tables rebuilt"
+        change = "taken back" if self.include else "taken out"
+        return change if self.batch is None else f"{change}, all tables rebuilt"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,13 +149,13 @@ def difference_in_plain(window: Difference) -> dict[str, Any]:
 
 def difference_in_words(window: Difference, *, would: bool) -> Iterator[str]:
     """Return what differs of a window, or would, in lines: how many results, their days, and the first of them."""
-    said = ", ".join(f"{n:,} {what}" for what, n in window.counts.items() if n)
-    if not said:
+    counts = ", ".join(f"{n:,} {what}" for what, n in window.counts.items() if n)
+    if not counts:
         yield f"  windows/{window.window}: no result {'would differ' if would else 'differs'}"
         return
     days = ", ".join(window.days[:_MOST_DAYS]) + (" …" if len(window.days) > _MOST_DAYS else "")
     count = sum(window.counts.values())
-    yield f"  windows/{window.window}: {plural(count, 'result')}, {said}; of {days}"
+    yield f"  windows/{window.window}: {plural(count, 'result')}, {counts}; of {days}"
     for row in window.rows[:_MOST_TOLD]:
         yield f"    {_in_words(row)}"
     if left := count - len(window.rows[:_MOST_TOLD]):
@@ -194,7 +194,7 @@ def corrected_lines(path: Path) -> list[str]:
 def decide(
     file: SpecFile,
     settings: Settings,
-    asked: ReplaySettings | RejudgeSettings,
+    request: ReplaySettings | RejudgeSettings,
     *,
     instance: Callable[[], DagsterInstance],
     tell: Callable[[str], None] = silent,
@@ -204,7 +204,7 @@ def decide(
     Args:
         file: The spec.
         settings: Where the tables are.
-        asked: Which records, and why.
+        request: Which records, and why.
         instance: Returns the instance of Dagster that shows the run; called if there is one.
         tell: Reports the current work.
 
@@ -212,33 +212,35 @@ def decide(
         TidemarkError: Anything prevents it, see `plan_replay`, `plan_rejudging` and `assets.rebuild.switch.rebuild`.
     """
     workspace = pipeline_of(file, settings, tell)
-    found, plan = _looked_up(workspace, asked)
+    decided, plan = _looked_up(workspace, request)
     if not plan.scope:
-        return found
-    if asked.dry_run:
-        return replace(found, windows=differences(workspace, plan.items))
-    done = rebuild_pipeline(file, settings, asked, instance=instance(), tell=tell)
-    if done is None:  # another one has done it meanwhile
-        return _looked_up(pipeline_of(file, settings, tell), asked)[0]
-    commit = done.commit
-    return replace(found, batch=commit.batch_id, committed_at=commit.committed_at, windows=done.differs)
+        return decided
+    if request.dry_run:
+        return replace(decided, windows=differences(workspace, plan.items))
+    rebuilt = rebuild_pipeline(file, settings, request, instance=instance(), tell=tell)
+    if rebuilt is None:  # another one has done it meanwhile
+        return _looked_up(pipeline_of(file, settings, tell), request)[0]
+    commit = rebuilt.commit
+    return replace(decided, batch=commit.batch_id, committed_at=commit.committed_at, windows=rebuilt.differs)
 
 
 def _looked_up(
-    workspace: Workspace, asked: ReplaySettings | RejudgeSettings
+    workspace: Workspace, request: ReplaySettings | RejudgeSettings
 ) -> tuple[Replayed | Rejudged, RebuildPlan]:
     """Return which records a decision is about, and the work."""
     name = workspace.spec.name
-    if isinstance(asked, RejudgeSettings):
-        plan = asked.plan(workspace)
-        return Rejudged(pipeline=name, dry_run=asked.dry_run, records=plan.records, include=bool(asked.include)), plan
-    letters = asked.replay_plan(workspace)
-    found = Replayed(
+    if isinstance(request, RejudgeSettings):
+        plan = request.plan(workspace)
+        return Rejudged(
+            pipeline=name, dry_run=request.dry_run, records=plan.records, include=bool(request.include)
+        ), plan
+    letters = request.replay_plan(workspace)
+    replayed = Replayed(
         pipeline=name,
-        dry_run=asked.dry_run,
+        dry_run=request.dry_run,
         records=len(letters.records),
-        undo=asked.undo,
+        undo=request.undo,
         letters=letters.letters,
         already=letters.already,
     )
-    return found, letters.rebuild
+    return replayed, letters.rebuild

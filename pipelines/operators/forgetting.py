@@ -134,8 +134,8 @@ def _proof_in_words(proof: Proof) -> Iterator[str]:
     yield f"  {plural(proof.sought, 'value')} sought in {plural(proof.files, 'file')}{shared}"
     for left in proof.left[:_MOST_NAMED]:
         yield f"  LEFT in {left.place}: {left.where}"
-    if (more := len(proof.left) - _MOST_NAMED) > 0:
-        yield f"  and in {more:,} more"
+    if (n_more := len(proof.left) - _MOST_NAMED) > 0:
+        yield f"  and in {n_more:,} more"
     if not proof.left:
         yield "  none of them was found"
 
@@ -217,10 +217,10 @@ def _decided(
     plan_forgetting(workspace, reason, rows)  # what is wrong with it does not become a run
     _refuse_reason(values_to_forget(workspace, rows).sought, reason)
     run_settings = ForgetSettings(rows=ranges_of(rows), reason=reason)
-    done = rebuild_pipeline(file, settings, run_settings, instance=instance, tell=tell)
-    assert done is not None  # there are rows
-    windows: tuple[Difference, ...] = done.differs
-    commit = done.commit
+    rebuilt = rebuild_pipeline(file, settings, run_settings, instance=instance, tell=tell)
+    assert rebuilt is not None  # there are rows
+    windows: tuple[Difference, ...] = rebuilt.differs
+    commit = rebuilt.commit
     return Forgotten(
         pipeline=file.spec.name,
         dry_run=False,

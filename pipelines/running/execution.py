@@ -114,9 +114,11 @@ def execute(
     Raises:
         KeyboardInterrupt: The operator stopped it between two stages. Inside of one it is the failure of the stage.
     """
-    each = {"resources": resources, "ops": ops}
+    config_by_kind = {"resources": resources, "ops": ops}
     config = {
-        of: {name: {"config": values} for name, values in by_name.items()} for of, by_name in each.items() if by_name
+        of: {name: {"config": values} for name, values in by_name.items()}
+        for of, by_name in config_by_kind.items()
+        if by_name
     }
     with databases_open(instance, run_id):
         try:

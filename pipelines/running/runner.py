@@ -139,13 +139,13 @@ def run_pipeline(
         choice = choice or _chosen_spark(file, settings)
         is_short = _is_short(workspace, waiting, options)
         _start_spark(choice.for_short_run() if is_short else choice, at_need, tell)
-        before = _last_batch(workspace)
+        earlier_batch = _last_batch(workspace)
         alerts = _run_once(workspace, settings, options, choice=choice, instance=at_need(), tell=tell)
         release_memory()  # a process that makes many runs would otherwise keep the most that one has taken
         report = replace(report, alerts=report.alerts + alerts)
-        if _last_batch(workspace) == before:
+        if _last_batch(workspace) == earlier_batch:
             return report
-        report = _with_batches(report, workspace, -1 if before is None else before)
+        report = _with_batches(report, workspace, -1 if earlier_batch is None else earlier_batch)
         if options.live and _ended_with_tick(workspace):  # by now the wall clock has moved
             return report
 

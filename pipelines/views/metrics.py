@@ -145,9 +145,11 @@ MEASURES = (
         "How many things need the operator, see `tidemark status`",
         lambda state, _: _one(len(state.wrong)),
     ),
-    Measure("table_rows", "Rows of a table as of the last commit", _sizes(lambda seen: seen.row_count()), ("table",)),
-    Measure("table_files", "Its files", _sizes(lambda seen: len(seen.sizes)), ("table",)),
-    Measure("table_bytes", "Bytes of these files", _sizes(lambda seen: sum(seen.sizes.values())), ("table",)),
+    Measure(
+        "table_rows", "Rows of a table as of the last commit", _sizes(lambda table: table.row_count()), ("table",)
+    ),
+    Measure("table_files", "Its files", _sizes(lambda table: len(table.sizes)), ("table",)),
+    Measure("table_bytes", "Bytes of these files", _sizes(lambda table: sum(table.sizes.values())), ("table",)),
 )
 """The metrics of a pipeline that could be looked at."""
 _UP = Measure("up", "1 if the last look at the pipeline succeeded, else 0", lambda _, __: ())

@@ -53,11 +53,11 @@ def number(count: int | None) -> str:
     return "" if count is None else f"{count:,}"
 
 
-def share(part: int, whole: int) -> str:
+def share(part: int, total: int) -> str:
     """Return a part in percent, never rounded to nothing or to all if it is not."""
-    if not whole:
+    if not total:
         return ""
-    percent = 100 * part / whole
+    percent = 100 * part / total
     if 0 < percent < 0.1:
         return "< 0.1 %"
     if 99.9 < percent < 100:
@@ -99,10 +99,10 @@ def no_more_than(us: int) -> str:
 
 
 def _in_units(us: int, most: int) -> str:
-    rest, sign = abs(us), "-" if us < 0 else ""
+    left_us, sign = abs(us), "-" if us < 0 else ""
     parts: list[str] = []
     for unit, size in _UNITS:
-        count, rest = divmod(rest, size)
+        count, left_us = divmod(left_us, size)
         if count or parts:
             parts.append(f"{count} {unit}" if count else "")
         if len(parts) == most:
@@ -289,10 +289,10 @@ def lines_of(workspace: Workspace, latest: int) -> list[Line]:
         lines.append(Line("held, the watermark has not passed them", None, held))
     else:
         lines.append(Line("accepted", added.accepted, in_all.accepted))
-    before, reasons = added.refused, in_all.refused
-    lines.append(Line("refused, in dead_letters", sum(before.values()), sum(reasons.values())))
+    refused, reasons = added.refused, in_all.refused
+    lines.append(Line("refused, in dead_letters", sum(refused.values()), sum(reasons.values())))
     lines += [
-        Line(f"  {reason}", before.get(reason, 0), n) for reason, n in sorted(reasons.items(), key=lambda x: -x[1])
+        Line(f"  {reason}", refused.get(reason, 0), n) for reason, n in sorted(reasons.items(), key=lambda x: -x[1])
     ]
     lines += _missed(workspace.spec, added, in_all)
     if in_all.replayed:

@@ -151,14 +151,14 @@ def _warm_up(note: ServerNote) -> None:
         command = [*run_it, "--warehouse", str(folder / "warehouse")]
         for run in range(_WARM_UP_RUNS):
             (folder / "in" / f"{run}.jsonl").write_text("\n".join(_lines(run)))
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise TidemarkError(f"The first run on it failed: {done.stderr.strip()}")
+            completed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+            if completed.returncode:
+                raise TidemarkError(f"The first run on it failed: {completed.stderr.strip()}")
 
 
 def _lines(run: int) -> Iterator[str]:
     """Return records of some minutes, a few of them late."""
     for n in range(1_000):
         second = run * 600 + n * 0.6 - (60 if n % 100 == 99 else 0)
-        minute, rest = divmod(max(second, 0), 60)
-        yield json.dumps({"t": f"2026-01-01T00:{int(minute):02}:{rest:06.3f}Z", "k": f"k{n % 7}", "v": n * 1.5})
+        minute, seconds = divmod(max(second, 0), 60)
+        yield json.dumps({"t": f"2026-01-01T00:{int(minute):02}:{seconds:06.3f}Z", "k": f"k{n % 7}", "v": n * 1.5})

@@ -146,11 +146,11 @@ def _day_starts(raw: Version, which: Filters, period_us: int) -> Iterator[tuple[
 
     Each batch asks this, so a file is only opened if its bounds do not say that all of it is of one day.
     """
-    whole = {*raw.files_within(which)}
+    files_inside = {*raw.files_within(which)}
     seqs, clocks = raw.bounds_by_file(c.SEQ), raw.bounds_by_file(c.CLOCK)
     for file in raw.files_with(which):
         days = {clock_us // period_us for clock_us in clocks.get(file, ())}
-        if len(days) == 1 and file in seqs and file in whole:
+        if len(days) == 1 and file in seqs and file in files_inside:
             yield [seqs[file][0]], [*days]
             continue
         rows = raw.rows_of([file], [c.SEQ, c.CLOCK]).filter(arrow_condition(which)).drop_null()

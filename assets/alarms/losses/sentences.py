@@ -44,7 +44,7 @@ def beyond(losses: Losses, limit: float, levels: RateLevels) -> Beyond:
         if loss.beyond(limit, levels.min_records):
             by_whose[loss.column, loss.value].append(loss)
     sentences = [in_words(losses_of[0]) + _elsewhen(losses_of) for losses_of in by_whose.values()]
-    more = [f"and {len(sentences) - _MOST_NAMED} more"] if len(sentences) > _MOST_NAMED else []
+    ending = [f"and {len(sentences) - _MOST_NAMED} more"] if len(sentences) > _MOST_NAMED else []
     letters = losses.letters
     if by_whose and ("", "") not in by_whose:
         of_these = [
@@ -53,13 +53,13 @@ def beyond(losses: Losses, limit: float, levels: RateLevels) -> Beyond:
         ]
         letters = letters.filter(pc.or_(*of_these))
     records = max((loss.beyond(limit, levels.min_records) for loss in losses.rates), default=0)
-    return Beyond(records, (*sentences[:_MOST_NAMED], *more), letters)
+    return Beyond(records, (*sentences[:_MOST_NAMED], *ending), letters)
 
 
 def _elsewhen(losses: Sequence[Loss]) -> str:
     """Say in how many other periods the same share is beyond the limit."""
-    others = len({loss.period for loss in losses if loss.is_arrived == losses[0].is_arrived}) - 1
-    return f", and in {others} other period{'s' if others > 1 else ''}" if others else ""
+    n_others = len({loss.period for loss in losses if loss.is_arrived == losses[0].is_arrived}) - 1
+    return f", and in {n_others} other period{'s' if n_others > 1 else ''}" if n_others else ""
 
 
 def in_words(loss: Loss) -> str:
@@ -135,8 +135,8 @@ def _over(cause: Cause, spec: Spec) -> Iterator[str]:
     if cause.over is None or cause.over in spec.time.over or spec.uses_splits:
         return
     over = ", ".join([*spec.time.over, cause.over])
-    others = [window.name for window in spec.event_windows if cause.over not in window.group_columns]
-    then = f" (`group_by` of {', '.join(f'`{name}`' for name in others)} then needs it too)" if others else ""
+    windows = [window.name for window in spec.event_windows if cause.over not in window.group_columns]
+    then = f" (`group_by` of {', '.join(f'`{name}`' for name in windows)} then needs it too)" if windows else ""
     yield f"`time.over: [{over}]`, a watermark for each{then}"
 
 
@@ -149,10 +149,12 @@ def _early(pull: Pull, spec: Spec) -> Iterator[str]:
 
 
 def _wider(cause: Cause, spec: Spec) -> Iterator[str]:
-    by_watermark = [each for each in cause.shortfalls if each.more_us and each.reason.by_watermark]
-    more = [each.more_us[LIKELY[-1]] for each in by_watermark]
-    if more:
-        yield f"{_key(spec, max(more))}, which lets in 99 % of them"
+    by_watermark = [
+        shortfall for shortfall in cause.shortfalls if shortfall.more_us and shortfall.reason.by_watermark
+    ]
+    tolerances_us = [shortfall.more_us[LIKELY[-1]] for shortfall in by_watermark]
+    if tolerances_us:
+        yield f"{_key(spec, max(tolerances_us))}, which lets in 99 % of them"
 
 
 def _key(spec: Spec, more_us: int) -> str:

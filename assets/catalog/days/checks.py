@@ -202,9 +202,9 @@ def evaluations(
     asset: dg.AssetKey, by_day: Mapping[str | None, Iterable[Checked]], targets: Mapping[str, Target]
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """Yield results as Dagster takes them, by day (None for the whole window); `targets` has materializations."""
-    for day, each in by_day.items():
+    for day, checks in by_day.items():
         target = targets.get(day) if day is not None else None
-        for checked in each:
+        for checked in checks:
             yield dg.AssetCheckEvaluation(
                 asset_key=asset,
                 check_name=checked.expectation.name,

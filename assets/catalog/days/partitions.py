@@ -125,7 +125,7 @@ def tell_days(
     tags = day_tags(workspace, window, days)
     for day, rows in sorted(days.items()):
         of_table = show.table_rows(workspace.lake, tables.window_table(window.name)) if day == newest else {}
-        in_all = {**show.partition_rows(counts[day].rows), **show.is_complete(done=view.is_complete(day))}
+        in_all = {**show.partition_rows(counts[day].rows), **show.is_complete(complete=view.is_complete(day))}
         about_day = {**of_table, **about, **show.rows_written(rows), **in_all}
         report(AssetMaterialization(asset, partition=day, metadata=about_day, tags=tags.get(day)))
     tell_checks(instance, report, view, counts)
@@ -140,19 +140,19 @@ def tell_checks(
     fresh: Checked | None = None,
 ) -> None:
     """Report the checks of days whose materialization was reported; `fresh` is the one of the window."""
-    found: dict[str | None, list[Checked]] = {None: [fresh]} if fresh is not None else {}
+    checks: dict[str | None, list[Checked]] = {None: [fresh]} if fresh is not None else {}
     for day, of_day in sorted(counts.items()):
         complete = day_checks.check_complete(view, day, of_day)
-        found[day] = [day_checks.check_counts(view, day, of_day), *([complete] if complete else [])]
-    _report_checks(instance, report, view, found)
+        checks[day] = [day_checks.check_counts(view, day, of_day), *([complete] if complete else [])]
+    _report_checks(instance, report, view, checks)
 
 
 def _report_checks(
-    instance: DagsterInstance, report: Report, view: DayView, found: Mapping[str | None, Sequence[Checked]]
+    instance: DagsterInstance, report: Report, view: DayView, checks: Mapping[str | None, Sequence[Checked]]
 ) -> None:
     asset = key(view.file, tables.window_table(view.window.name))
-    targets = day_checks.targets_of(instance, asset, [day for day in found if day is not None])
-    for evaluation in day_checks.evaluations(asset, found, targets):
+    targets = day_checks.targets_of(instance, asset, [day for day in checks if day is not None])
+    for evaluation in day_checks.evaluations(asset, checks, targets):
         report(evaluation)
 
 
@@ -193,11 +193,11 @@ def _tell_changes(
         if last is None:
             return False
         noted, now = told_of(instance, workspace.spec), workspace.clock.now().timestamp()
-        told = noted or Told(first - 1)
+        last_told = noted or Told(first - 1)
         events = workspace.spec.events
-        if events is not None and now - told.at < events.every.total_seconds():
-            return told.batch < last.batch_id
-        written = days_of_batches(workspace, after=told.batch)
+        if events is not None and now - last_told.at < events.every.total_seconds():
+            return last_told.batch < last.batch_id
+        written = days_of_batches(workspace, after=last_told.batch)
         complete, overdue, has_reported = dict[str, str](), dict[str, str](), False
         about: show.Metadata = {"batch": show.number_of(last.plan)}
         for window in workspace.spec.windows:
@@ -207,17 +207,19 @@ def _tell_changes(
             if days:
                 tell_days(instance, report, workspace, view, days, about=about)
                 in_dagster.note(window, days)
-            seen = in_dagster.reported(window)
-            shown = [day for day in in_dagster.shown(window.name) if day in seen and _is_day(day)]
-            known = day_checks.checked_days(instance, _asset(workspace, window)) if noted is None else set[str]()
-            news = _passed(workspace, view, [day for day in shown if day not in known.union(days)], told)
-            if told.batch < last.batch_id:
+            reported_days = in_dagster.reported(window)
+            shown = [day for day in in_dagster.shown(window.name) if day in reported_days and _is_day(day)]
+            checked_days = (
+                day_checks.checked_days(instance, _asset(workspace, window)) if noted is None else set[str]()
+            )
+            news = _passed(workspace, view, [day for day in shown if day not in checked_days.union(days)], last_told)
+            if last_told.batch < last.batch_id:
                 fresh = day_checks.check_freshness(view, workspace)
                 news |= {None: [fresh]} if fresh is not None else {}
             _report_checks(instance, report, view, news)
             complete[window.name], overdue[window.name] = _reached_days(view, shown)
             has_reported = has_reported or bool(days or news)
-        note = Told(last.batch_id, now if has_reported else told.at, complete, overdue)
+        note = Told(last.batch_id, now if has_reported else last_told.at, complete, overdue)
         if note != noted:
             _write_note(instance, workspace.spec, note)
         return False
@@ -285,17 +287,19 @@ def _note_of(spec: Spec) -> str:
     return f"tidemark/{spec.name}/told"
 
 
-def _passed(workspace: Workspace, view: DayView, shown: Sequence[str], told: Told) -> dict[str | None, list[Checked]]:
+def _passed(
+    workspace: Workspace, view: DayView, shown: Sequence[str], last_told: Told
+) -> dict[str | None, list[Checked]]:
     """Check the days that have become complete, or later than allowed, since the last report."""
     complete, overdue = _reached_days(view, shown)
-    before, late_before = (noted.get(view.window.name, "") for noted in (told.complete, told.overdue))
+    before, late_before = (noted.get(view.window.name, "") for noted in (last_told.complete, last_told.overdue))
     reopened = {day for day in shown if complete < day <= before}
     news = [day for day in shown if before < day <= complete or max(complete, late_before) < day <= overdue]
-    found: dict[str | None, list[Checked]] = {}
+    checks: dict[str | None, list[Checked]] = {}
     for day, counts in counts_of_days(workspace, view.window, reopened.union(news)).items():
         checked = day_checks.check_complete(view, day, counts, was_complete=day in reopened)
-        found |= {day: [checked]} if checked is not None else {}
-    return found
+        checks |= {day: [checked]} if checked is not None else {}
+    return checks
 
 
 def _reached_days(view: DayView, shown: Sequence[str]) -> tuple[str, str]:
@@ -307,12 +311,12 @@ def _reached_days(view: DayView, shown: Sequence[str]) -> tuple[str, str]:
 
 def days_held(workspace: Workspace, windows: Iterable[str]) -> dict[str, set[str]]:
     """Return the days with results as of the last commit, by window, except days that Dagster does not show."""
-    found = dict[str, set[str]]()
+    days_by_window = dict[str, set[str]]()
     for window in windows:
         table = tables.window_table(window)
         days = rows_by_day(workspace, table) if workspace.exists and workspace.lake.exists(table) else ()
-        found[window] = {day for day in days if _may_be_shown(workspace.spec, day)}
-    return found
+        days_by_window[window] = {day for day in days if _may_be_shown(workspace.spec, day)}
+    return days_by_window
 
 
 def show_days_held(
@@ -323,7 +327,7 @@ def show_days_held(
     `before` has the days with results before a batch, by the windows that it wrote. Shown ones stay until the next
     call: a condition of an asset downstream sees what is reported of a day only while the day is shown.
     """
-    for window in (one for one in workspace.spec.windows if before is None or one.name in before):
+    for window in (window for window in workspace.spec.windows if before is None or window.name in before):
         held = days_held(workspace, [window.name])[window.name]
         shown = shown_days(instance, workspace.spec, window.name)
         stay = held.union(before[window.name]) if before is not None else held
@@ -344,8 +348,8 @@ def show_days_first(instance: DagsterInstance, workspace: Workspace) -> bool:
         for window in workspace.spec.windows:
             if not in_dagster.shown(window.name):
                 in_dagster.show(window.name, days_held(workspace, [window.name])[window.name])
-            seen = in_dagster.reported(window)
-            unseen = {day for day in in_dagster.shown(window.name) if day not in seen and _is_day(day)}
+            reported_days = in_dagster.reported(window)
+            unseen = {day for day in in_dagster.shown(window.name) if day not in reported_days and _is_day(day)}
             if not unseen:
                 continue
             left, view = sorted(unseen, reverse=True), view_of(workspace, window)

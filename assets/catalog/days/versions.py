@@ -111,12 +111,12 @@ def stale_days(workspace: Workspace, window: WindowSpec, days: Iterable[str]) ->
     by_fingerprint = _recorded(workspace, window)
     if len({*by_fingerprint.values()}) == 1:
         return set()
-    found = _rows_of(workspace, tables.window_table(window.name), sorted({*filter(is_plain_day, days)}))
+    stored = _rows_of(workspace, tables.window_table(window.name), sorted({*filter(is_plain_day, days)}))
     now, codes = (
         versions_of(workspace.spec).windows[window.name],
-        _codes(workspace, window, by_fingerprint, found.values()),
+        _codes(workspace, window, by_fingerprint, stored.values()),
     )
-    return {day for day, rows in found.items() if codes.get(rows.oldest, now) != now}
+    return {day for day, rows in stored.items() if codes.get(rows.oldest, now) != now}
 
 
 def _inputs(versions: Mapping[dg.AssetKey, str]) -> dict[str, str]:
@@ -182,10 +182,10 @@ def _codes(
 
 def _rebuilt(workspace: Workspace, window: WindowSpec) -> int:
     """Return the batch that last made a window from the whole log; -1 for none."""
-    whole = workspace.batches.last_rebuild()
+    last_rebuild = workspace.batches.last_rebuild()
     alone = [
         commit.batch_id
         for commit in workspace.batches.history("rebuild")
         if window.name in (batch_input := RebuildInput.of(commit.plan)).windows and not batch_input.renamed
     ]
-    return max([-1, *alone, *([whole.batch_id] if whole is not None else [])])
+    return max([-1, *alone, *([last_rebuild.batch_id] if last_rebuild is not None else [])])

@@ -15,10 +15,10 @@ from tidemark.resources.quality.checks import Checked
 from tidemark.resources.quality.failures import write_failures
 
 
-def note_failures(batch: BatchWriter, name: str, done: Sequence[Checked]) -> None:
+def note_failures(batch: BatchWriter, name: str, checks: Sequence[Checked]) -> None:
     """Keep the checks of an asset that failed, for messages."""
     workspace = batch.workspace
-    write_failures(workspace.folder, name, batch.plan.batch_id, done, workspace.clock.now())
+    write_failures(workspace.folder, name, batch.plan.batch_id, checks, workspace.clock.now())
 
 
 def evaluation_of(

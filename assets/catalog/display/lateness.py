@@ -98,15 +98,15 @@ def bucket_start(bucket: int) -> float:
     return edge if bucket > 0 else -edge
 
 
-def carried_on(pieces: Iterable[Bin], before: Position, follows_us: int | None) -> tuple[Bin, ...]:
+def carried_on(pieces: Iterable[Bin], position: Position, follows_us: int | None) -> tuple[Bin, ...]:
     """Carry clock, newest event and watermark on through pieces that each know only their own records.
 
     Args:
         pieces: The pieces, in the order of the log.
-        before: The position before the first.
+        position: The position before the first.
         follows_us: How far the watermark follows the newest event, see `follows_us`.
     """
-    newest, watermark, clock = before.max_t_us, before.watermark_us, before.clock_us
+    newest, watermark, clock = position.max_t_us, position.watermark_us, position.clock_us
     carried = []
     for piece in pieces:
         newest, clock = _largest(newest, piece.newest_us), _largest(clock, piece.clock_us)
@@ -194,7 +194,7 @@ def lateness_of_log(
     versions: Mapping[str, int],
     spec: Spec,
     segment: tuple[int, int],
-    reached: Sequence[tuple[int, Position]],
+    positions: Sequence[tuple[int, Position]],
 ) -> Lateness:
     """Gather lateness and watermark of a segment of processed records. It needs the table `ordered_events`.
 
@@ -203,17 +203,19 @@ def lateness_of_log(
         versions: Version of each as of one commit.
         spec: The spec.
         segment: First `_arrival_seq` and the end, exclusive; memory grows with its length.
-        reached: End of the range and position after it of processed batches, in order: the last one at or before
+        positions: End of the range and position after it of processed batches, in order: the last one at or before
             the segment, and all that reach into it.
     """
     first, end = segment
     log = _read(lake, versions, first, end)
     timed = log.outcome >= 0
     longest = int(log.lateness[timed].max()) if timed.any() else None
-    before = [position for at, position in reached if at <= first]
-    pieces_of_log = _with_reached(_bins(log), reached, first)
-    carried = carried_on(pieces_of_log, before[-1] if before else Position(), follows_us(TimeRules.of(spec)))
-    bounded = tuple(_bounded(carried, reached, first))
+    earlier_positions = [position for at, position in positions if at <= first]
+    pieces_of_log = _with_reached(_bins(log), positions, first)
+    carried = carried_on(
+        pieces_of_log, earlier_positions[-1] if earlier_positions else Position(), follows_us(TimeRules.of(spec))
+    )
+    bounded = tuple(_bounded(carried, positions, first))
     return Lateness(bounded, _histogram(log), longest, _quantiles(log.lateness[timed]))
 
 
@@ -231,8 +233,8 @@ def _read(lake: Lake, versions: Mapping[str, int], first: int, end: int) -> _Log
     log = _Log(clock, time, moving, watermark, lateness, outcome=np.full(end - first, -1, dtype=np.int64))
     segment: Filters = [(c.SEQ, ">=", first), (c.SEQ, "<", end)]
 
-    def read(table: str, columns: Sequence[str], more: Filters = ()) -> Iterator[tuple[Integers, pa.RecordBatch]]:
-        for piece in pieces(lake, table, versions[table], [c.SEQ, *columns], [*segment, *more]):
+    def read(table: str, columns: Sequence[str], filters: Filters = ()) -> Iterator[tuple[Integers, pa.RecordBatch]]:
+        for piece in pieces(lake, table, versions[table], [c.SEQ, *columns], [*segment, *filters]):
             yield _integers(piece, c.SEQ) - first, piece
 
     for at, piece in read(tables.RAW_EVENTS, [c.CLOCK]):
@@ -294,9 +296,9 @@ def _bin(log: _Log, start: int) -> Bin:
     )
 
 
-def _with_reached(bins: Iterable[Bin], reached: Sequence[tuple[int, Position]], first: int) -> Iterator[Bin]:
+def _with_reached(bins: Iterable[Bin], positions: Sequence[tuple[int, Position]], first: int) -> Iterator[Bin]:
     """Add the watermarks at the ends of batches, which the clock or the slowest of several splits may have set."""
-    left = [(end, position.watermark_us) for end, position in reached if position.watermark_us is not None]
+    left = [(end, position.watermark_us) for end, position in positions if position.watermark_us is not None]
     for piece in bins:
         watermark_us = piece.watermark_us
         while left and left[0][0] - first <= piece.last + 1:
@@ -304,9 +306,9 @@ def _with_reached(bins: Iterable[Bin], reached: Sequence[tuple[int, Position]], 
         yield replace(piece, watermark_us=watermark_us)
 
 
-def _bounded(bins: Iterable[Bin], reached: Sequence[tuple[int, Position]], first: int) -> Iterator[Bin]:
+def _bounded(bins: Iterable[Bin], positions: Sequence[tuple[int, Position]], first: int) -> Iterator[Bin]:
     """Limit watermarks to the one at the end of the record's batch: the spec may have changed since."""
-    left = [(end - first, position.watermark_us) for end, position in reached if not position.final]
+    left = [(end - first, position.watermark_us) for end, position in positions if not position.final]
     for piece in bins:
         while left and left[0][0] <= piece.last:
             left.pop(0)

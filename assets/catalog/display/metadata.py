@@ -102,9 +102,9 @@ def meanings_of(table: str) -> Mapping[str, str]:
     return _EVERYWHERE | _OF_WINDOWS if table.startswith(tables.window_table("")) else _EVERYWHERE
 
 
-def is_complete(*, done: bool) -> Metadata:
+def is_complete(*, complete: bool) -> Metadata:
     """Show whether a day is complete: no live batch changes it any more."""
-    return {"complete": MetadataValue.bool(done)}
+    return {"complete": MetadataValue.bool(complete)}
 
 
 def table_rows(lake: Lake, name: str) -> Metadata:
@@ -160,8 +160,8 @@ def rows_as_table(shown: Sequence[Mapping[str, object]]) -> Any:
 
 def sentences(texts: Sequence[str], *, of: str) -> Any:
     """Return sentences as a small table of one column; of many only the first."""
-    rest = [f"... and {len(texts) - _MOST_SENTENCES} more"] if len(texts) > _MOST_SENTENCES else []
-    return rows_as_table([{of: sentence} for sentence in (*texts[:_MOST_SENTENCES], *rest)])
+    ending = [f"... and {len(texts) - _MOST_SENTENCES} more"] if len(texts) > _MOST_SENTENCES else []
+    return rows_as_table([{of: sentence} for sentence in (*texts[:_MOST_SENTENCES], *ending)])
 
 
 def losses(lost: BatchLosses) -> Metadata:
@@ -200,29 +200,30 @@ _SHOWN_QUANTILES = {"lateness_p50_seconds": 0.5, "lateness_p90_seconds": 0.9, "l
 _HEAD = ("| what can cause it | here |", "|---|---|")
 
 
-def of_time_adjustment(batch: Batch, done: TimeAdjusted) -> Metadata:
+def of_time_adjustment(batch: Batch, adjusted: TimeAdjusted) -> Metadata:
     """Return the metadata of the materialization of `ordered_events`."""
     workspace, plan = batch.workspace, batch.plan
-    counts = done.counts
+    counts = adjusted.counts
     about: Metadata = {
         **numbers({"records": counts.records, "accepted": counts.accepted}),
-        **_met(done.met),
+        **_met(adjusted.met),
         "batch": number_of(plan),
         "watermark": MetadataValue.text("none"),
         "refused": counted(counts.refused, of="reason"),
     }
-    if done.after.watermark_us is not None:
-        about["watermark"] = MetadataValue.timestamp(done.after.watermark_us / 1e6)
-        delay = workspace.clock.since(done.after.watermark_us)  # of several timelines, the delay of the largest (A2)
+    if adjusted.after.watermark_us is not None:
+        about["watermark"] = MetadataValue.timestamp(adjusted.after.watermark_us / 1e6)
+        # Of several timelines this is the delay of the largest (A2).
+        delay = workspace.clock.since(adjusted.after.watermark_us)
         about["watermark_delay"] = MetadataValue.text(_in_words(delay))
         about["watermark_delay_seconds"] = MetadataValue.float(delay.total_seconds())
-        about["watermark_delay_causes"] = MetadataValue.md(_causes_of_delay(workspace, plan, done.after))
+        about["watermark_delay_causes"] = MetadataValue.md(_causes_of_delay(workspace, plan, adjusted.after))
     if workspace.spec.outputs.ordered_events:
         about |= rows_written(counts.ordered)
         about |= table_rows(workspace.lake, tables.ORDERED_EVENTS)
         about["held_events"] = MetadataValue.int(workspace.lake.row_count(tables.HELD_EVENTS))
     if has_event_time(workspace.spec.sources, workspace.spec.time):  # else event time is arrival time
-        about |= _of_lateness(batch, done.outcomes)
+        about |= _of_lateness(batch, adjusted.outcomes)
     return about
 
 
@@ -262,19 +263,19 @@ def _in_words(delay: timedelta) -> str:
     return roughly(delay) if delay >= timedelta(0) else f"{roughly(-delay)} ahead of the wall clock"
 
 
-def _causes_of_delay(workspace: Workspace, plan: Plan, after: Position) -> str:
+def _causes_of_delay(workspace: Workspace, plan: Plan, position: Position) -> str:
     """Return as Markdown what can make the watermark delay large, each cause with what is known of it here."""
-    behind, last = workspace.progress.log_end() - plan_end(plan), _ago(workspace, after.clock_us)
+    behind, last = workspace.progress.log_end() - plan_end(plan), _ago(workspace, position.clock_us)
     rows = [
         ("processing", f"{roughly(workspace.clock.now() - plan.planned_at)} since this batch was planned"),
         *_tolerances(workspace),
-        ("clocks that differ, of events and of this machine", _skew(after)),
+        ("clocks that differ, of events and of this machine", _skew(position)),
         ("too little compute", f"{behind:,} records of the log wait for the next batch"),
         ("no input, or a source that is throttled", f"the last record or tick came {last}"),
         ("a sink that is throttled", "compare the durations of this run's steps with earlier runs"),
     ]
     lines = [f"| {cause} | {here} |" for cause, here in rows]
-    return "\n".join([f"The watermark is {_ago(workspace, after.watermark_us)}.", "", *_HEAD, *lines])
+    return "\n".join([f"The watermark is {_ago(workspace, position.watermark_us)}.", "", *_HEAD, *lines])
 
 
 def _tolerances(workspace: Workspace) -> list[tuple[str, str]]:
@@ -292,11 +293,11 @@ def _tolerances(workspace: Workspace) -> list[tuple[str, str]]:
     return rows
 
 
-def _skew(after: Position) -> str:
-    if after.max_t_us is None or after.clock_us is None:
+def _skew(position: Position) -> str:
+    if position.max_t_us is None or position.clock_us is None:
         return "no event yet"
-    apart = timedelta(microseconds=abs(after.max_t_us - after.clock_us))
-    where = "ahead of" if after.max_t_us > after.clock_us else "behind"
+    apart = timedelta(microseconds=abs(position.max_t_us - position.clock_us))
+    where = "ahead of" if position.max_t_us > position.clock_us else "behind"
     return f"the newest event is {roughly(apart)} {where} the arrival clock"
 
 

@@ -142,8 +142,8 @@ def svg(figure: Figure) -> bytes:
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "tidemark"}):
         figure.savefig(drawn, format="svg", metadata={"Date": None})
     text = drawn.getvalue().decode()
-    head, tag, rest = text.partition("<defs>")
-    return f"{head}{_SCHEMES}{tag}{rest}".replace(": #000000", ": currentColor").encode()
+    head, tag, drawing = text.partition("<defs>")
+    return f"{head}{_SCHEMES}{tag}{drawing}".replace(": #000000", ": currentColor").encode()
 
 
 def _made_room(figure: Figure) -> bool:
@@ -364,14 +364,14 @@ def draw_windows(lines: Mapping[str, Points], *, across: str, up: str, step_us: 
 def _broken(points: Points, step_us: int | None) -> tuple[list[float], list[float]]:
     """Return the places of the points, with a gap between two that are more than a step apart."""
     instants, values = [], []
-    before: int | None = None
+    last_us: int | None = None
     for us, value in points:
-        if before is not None and step_us is not None and us - before > step_us:
+        if last_us is not None and step_us is not None and us - last_us > step_us:
             instants.append(_days_of(us))
             values.append(math.nan)
         instants.append(_days_of(us))
         values.append(value)
-        before = us
+        last_us = us
     return instants, values
 
 

@@ -165,7 +165,7 @@ def preview(workspace: Workspace, scope: Scope, stretch: Stretch | None = None) 
 
 
 def _most_changed(compared: Iterable[TableRows]) -> tuple[TableRows, ...]:
-    return tuple(sorted(compared, key=lambda one: (-one.changed, one.name)))
+    return tuple(sorted(compared, key=lambda table: (-table.changed, table.name)))
 
 
 def letters_now(workspace: Workspace, within: Stretch, windows: Iterable[str] | None = None) -> dict[str, int]:
@@ -204,8 +204,8 @@ def _of_window(
     made = passing(last_revisions(reduce(DataFrame.unionByName, pieces), window))
     name = renamed(workspace).get(window.name, window.name)
     after = within.of(kept_results(workspace, name, made), "window_start")
-    found = rows_now(workspace, window, within)
-    before = after.limit(0) if found is None else found
+    rows = rows_now(workspace, window, within)
+    before = after.limit(0) if rows is None else rows
     if set(window.key_columns) - {*before.columns}:  # it has other groups: no row can be in the table already
         before = before.select("window_start", "window_end")
     before = _opened(workspace, window, before, last)
@@ -220,8 +220,8 @@ def _of_join(
     answers = reduce(DataFrame.unionByName, pieces)
     newest = newest_revisions(answers, row_keys(join)) if join.revises else answers
     after = within.of(kept_answers(workspace, join.name, shown(newest)), c.TIMESTAMP)
-    found = answers_now(workspace, join, within)
-    before = _open_answers(workspace, join, after.limit(0) if found is None else found, last)
+    rows = answers_now(workspace, join, within)
+    before = _open_answers(workspace, join, after.limit(0) if rows is None else rows, last)
     hour = F.date_trunc("hour", F.coalesce(f"b.{c.TIMESTAMP}", f"a.{c.TIMESTAMP}"))
     of_right = [name for _, name in workspace.spec.join_columns[join.name].right]
     return _compared(join.name, before, after, key_columns=join.key_columns, start=hour, measures=of_right)
@@ -246,21 +246,21 @@ def _compared(
         start: The instant by which changed rows are counted, of rows aliased `b` and `a`.
         measures: Columns; the first one that is a number says how far a row differs.
     """
-    both, there, would = side_by_side(before, after, key_columns)
+    both, has_old, has_new = side_by_side(before, after, key_columns)
     values = [value for value in values_of(before, after, key_columns) if value != _IS_OPEN]
     alike = are_alike(before, after, values)
     numbers = [value for value in measures if isinstance(_kind_of(value, before, after), NumericType)]
-    is_same = there & would & alike  # most rows, whose JSON is not needed
-    told = both.select(
+    is_same = has_old & has_new & alike  # most rows, whose JSON is not needed
+    marked = both.select(
         start.alias("start"),
-        there.alias("there"),
-        would.alias("would"),
-        (there & would & ~alike).alias("other"),
-        (F.col(f"b.{_IS_OPEN}") & (~would | (F.col("b._is_final") & ~F.col("a._is_final")))).alias("reopened"),
+        has_old.alias("there"),
+        has_new.alias("would"),
+        (has_old & has_new & ~alike).alias("other"),
+        (F.col(f"b.{_IS_OPEN}") & (~has_new | (F.col("b._is_final") & ~F.col("a._is_final")))).alias("reopened"),
         _difference(numbers[0] if numbers else None).alias("by"),
         F.when(~is_same, F.to_json(F.struct(keys_of(before, after, key_columns)))).alias("key"),
-        F.when(there & ~is_same, _as_json("b", before, values)).alias("b"),
-        F.when(would & ~is_same, _as_json("a", after, values)).alias("a"),
+        F.when(has_old & ~is_same, _as_json("b", before, values)).alias("b"),
+        F.when(has_new & ~is_same, _as_json("a", after, values)).alias("a"),
     )
     differs = F.col("there") != F.col("would")
     is_changed = differs | F.col("other")
@@ -273,7 +273,7 @@ def _compared(
         "reopened": F.col("reopened"),
     }
     largest_row = F.max_by(F.struct("key", "b", "a", "by"), F.when(is_changed, F.struct("by", "key")))
-    counted = told.groupBy("start").agg(
+    counted = marked.groupBy("start").agg(
         *[F.count_if(which).alias(name) for name, which in counts.items()], largest_row.alias("row")
     )
     counted = computed(counted)
@@ -310,8 +310,8 @@ def _difference(name: str | None) -> Column:
 
 def _as_json(side: str, frame: DataFrame, values: Sequence[str]) -> Column:
     """Return the values of a side as JSON."""
-    own = [F.col(f"{side}.{quoted(name)}").alias(name) for name in values if name in frame.columns]
-    return F.to_json(F.struct(*own)) if own else F.lit("{}")
+    columns = [F.col(f"{side}.{quoted(name)}").alias(name) for name in values if name in frame.columns]
+    return F.to_json(F.struct(*columns)) if columns else F.lit("{}")
 
 
 def _opened(workspace: Workspace, window: WindowSpec, rows: DataFrame, last: Outcome) -> DataFrame:

@@ -61,8 +61,8 @@ def simulation_of(workspace: Workspace, settings: Sequence[Setting], within: Str
     for setting in settings:
         _ensure_answerable(workspace, setting)
     stretch = within or Stretch()
-    others = tuple(_simulated(workspace, setting, stretch) for setting in settings)
-    return Simulation(workspace.spec.name, workspace.progress.processed_end(), _today(workspace, stretch), others)
+    simulated = tuple(_simulated(workspace, setting, stretch) for setting in settings)
+    return Simulation(workspace.spec.name, workspace.progress.processed_end(), _today(workspace, stretch), simulated)
 
 
 def _today(workspace: Workspace, within: Stretch) -> Simulated:
@@ -72,8 +72,8 @@ def _today(workspace: Workspace, within: Stretch) -> Simulated:
     keys = ", ".join(f"`{change.path}`" for change in changes)
     note = f"the tables were made with another spec; changed since: {keys}. Settings are added to the spec as it is"
     days = ", ".join(f"{key} from {day} on" for key, day in first_days(workspace).items())
-    gone = f"what `retention` has removed is not compared: {days}"
-    notes = [*([note] if changes else []), *([gone] if days else [])]
+    note_of_removal = f"what `retention` has removed is not compared: {days}"
+    notes = [*([note] if changes else []), *([note_of_removal] if days else [])]
     return Simulated((), letters_now(workspace, within), _by_name(windows), tuple(notes), _by_name(joins))
 
 
@@ -88,14 +88,14 @@ def _by_name(tables: Iterable[TableRows]) -> dict[str, TableRows]:
 
 def _simulated(workspace: Workspace, setting: Setting, within: Stretch) -> Simulated:
     workspace.tell(f"simulating {' '.join(setting.overrides)}")
-    found = preview(replace(workspace, file=setting.file), Scope.ALL, within)
-    letters = {reason: after for reason, (_, after) in found.letters.items() if after}
+    differs = preview(replace(workspace, file=setting.file), Scope.ALL, within)
+    letters = {reason: after for reason, (_, after) in differs.letters.items() if after}
     notes = tuple(_notes(workspace.spec, setting))
-    return Simulated(setting.overrides, letters, _by_name(found.windows), notes, _by_name(found.joins))
+    return Simulated(setting.overrides, letters, _by_name(differs.windows), notes, _by_name(differs.joins))
 
 
 def _changes(spec: Spec, other: Spec) -> list[Change]:
-    return changes_between(*(json.loads(one.canonical_json()) for one in (spec, other)))
+    return changes_between(*(json.loads(either.canonical_json()) for either in (spec, other)))
 
 
 def _notes(spec: Spec, setting: Setting) -> list[str]:

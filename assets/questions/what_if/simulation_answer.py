@@ -51,7 +51,7 @@ class Simulated:
             "windows": _rows_as_dict(self.windows),
             "joins": _rows_as_dict(self.joins),
             "largest": {
-                name: [_change_as_dict(row) for row in one.rows] for name, one in self.tables.items() if one.rows
+                name: [_change_as_dict(row) for row in rows.rows] for name, rows in self.tables.items() if rows.rows
             },
             "notes": list(self.notes),
         }
@@ -59,8 +59,8 @@ class Simulated:
 
 def _rows_as_dict(rows: Mapping[str, TableRows]) -> dict[str, Any]:
     return {
-        name: {"rows": one.after, "new": one.new, "gone": one.gone, "changed": one.other}
-        for name, one in rows.items()
+        name: {"rows": table.after, "new": table.new, "gone": table.gone, "changed": table.other}
+        for name, table in rows.items()
     }
 
 
@@ -96,20 +96,20 @@ class Simulation:
 
     def to_dict(self) -> list[dict[str, Any]]:
         """Return what `tidemark simulate --json` prints: a list, today first."""
-        return [one.to_dict() for one in self.results]
+        return [result.to_dict() for result in self.results]
 
 
 def text_of(simulation: Simulation) -> str:
     """Return a simulation as lines for a terminal."""
     blocks = [list(_head(simulation)), list(_numbers(simulation)), list(_notes(simulation))]
-    blocks += [list(_largest(label, one)) for label, one in _labelled(simulation) if one.settings]
+    blocks += [list(_largest(label, result)) for label, result in _labelled(simulation) if result.settings]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
 def _labelled(simulation: Simulation) -> list[tuple[str, Simulated]]:
     """Return each answer with the head of its column: the setting itself where it is short, else a letter."""
-    settings = [" ".join(one.settings) for one in simulation.others]
-    are_short = all(len(one) <= 40 for one in settings) and len(settings) <= 3
+    settings = [" ".join(setting.settings) for setting in simulation.others]
+    are_short = all(len(text) <= 40 for text in settings) and len(settings) <= 3
     labels = settings if are_short else [_NAMES[number % 26] for number in range(len(settings))]
     return list(zip(["today", *labels], simulation.results, strict=True))
 
@@ -117,46 +117,48 @@ def _labelled(simulation: Simulation) -> list[tuple[str, Simulated]]:
 def _head(simulation: Simulation) -> Iterator[str]:
     judged = f"{simulation.records:,} records of the log judged with each setting"
     yield f"{simulation.name}: {judged}; nothing was written"
-    for label, one in _labelled(simulation)[1:]:
-        if label != " ".join(one.settings):
-            yield f"  {label}: {' '.join(one.settings)}"
+    for label, result in _labelled(simulation)[1:]:
+        if label != " ".join(result.settings):
+            yield f"  {label}: {' '.join(result.settings)}"
 
 
 def _numbers(simulation: Simulation) -> Iterator[str]:
-    each = _labelled(simulation)
-    reasons = sorted({reason for _, one in each for reason in one.dead_letters})
-    rows = [("dead letters", *(f"{sum(one.dead_letters.values()):,}" for _, one in each))]
-    rows += [(f"  {reason}", *(f"{one.dead_letters.get(reason, 0):,}" for _, one in each)) for reason in reasons]
-    for name in dict.fromkeys(name for _, one in each for name in one.tables):
-        found = [one.tables.get(name) for _, one in each]
-        rows.append((f"rows of {name}", *("" if one is None else f"{one.after:,}" for one in found)))
+    results = _labelled(simulation)
+    reasons = sorted({reason for _, result in results for reason in result.dead_letters})
+    rows = [("dead letters", *(f"{sum(result.dead_letters.values()):,}" for _, result in results))]
+    rows += [
+        (f"  {reason}", *(f"{result.dead_letters.get(reason, 0):,}" for _, result in results)) for reason in reasons
+    ]
+    for name in dict.fromkeys(name for _, result in results for name in result.tables):
+        tables = [result.tables.get(name) for _, result in results]
+        rows.append((f"rows of {name}", *("" if table is None else f"{table.after:,}" for table in tables)))
         for what, of in (("new", "new"), ("gone", "gone"), ("changed", "other")):
-            counts = ["" if one is None else f"{getattr(one, of):,}" for one in found[1:]]
+            counts = ["" if table is None else f"{getattr(table, of):,}" for table in tables[1:]]
             if any(count not in ("", "0") for count in counts):
                 rows.append((f"  {what}", "", *counts))
-    yield from aligned(("", *(label for label, _ in each)), rows)
+    yield from aligned(("", *(label for label, _ in results)), rows)
 
 
 def _notes(simulation: Simulation) -> Iterator[str]:
-    for label, one in _labelled(simulation):
-        for note in one.notes:
+    for label, result in _labelled(simulation):
+        for note in result.notes:
             yield f"{label}: {note}"
-        back = {name: found.reopened for name, found in one.tables.items() if found.reopened}
+        back = {name: table.reopened for name, table in result.tables.items() if table.reopened}
         for name, count in back.items():
             rows = f"{count:,} rows of {name} that were published"
-            what = "events" if name in one.joins else "windows"
+            what = "events" if name in result.joins else "windows"
             yield f"{label}: {rows} would not be final until their {what} close"
 
 
-def _largest(label: str, one: Simulated) -> Iterator[str]:
+def _largest(label: str, result: Simulated) -> Iterator[str]:
     """Yield the rows of each window and join that would change most."""
-    found = [rows for rows in one.tables.values() if rows.rows]
-    if not found:
-        if not one.notes:
+    tables = [rows for rows in result.tables.values() if rows.rows]
+    if not tables:
+        if not result.notes:
             yield f"{label}: no result would change"
         return
     yield f"The largest differences with {label}"
-    for rows in sorted(found, key=lambda rows: (-rows.changed, rows.name)):
+    for rows in sorted(tables, key=lambda rows: (-rows.changed, rows.name)):
         yield f"  {rows.name}, {rows.changed:,} of {max(rows.before, rows.after):,} rows differ"
         for row in rows.rows[:_MOST_ROWS]:
             yield f"    {_change(row)}"
@@ -168,8 +170,8 @@ def _change(row: RowChange) -> str:
         return f"{whose}: new, {_values(row.after or {})}"
     if row.after is None:
         return f"{whose}: gone, it was {_values(row.before)}"
-    each = [name for name in dict.fromkeys([*row.before, *row.after]) if not name.startswith("_")]
-    names = [name for name in each if row.before.get(name) != row.after.get(name)]
+    columns = [name for name in dict.fromkeys([*row.before, *row.after]) if not name.startswith("_")]
+    names = [name for name in columns if row.before.get(name) != row.after.get(name)]
     names = names or [RIGHT_SEQ]  # a partner in a join that has the same values
     return f"{whose}: {', '.join(f'{n} {_value(row.before.get(n))} → {_value(row.after.get(n))}' for n in names)}"
 

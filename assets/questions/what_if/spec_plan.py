@@ -97,7 +97,9 @@ class SpecPlan:
             "would_differ": None if self.differs is None else _preview_as_dict(self.differs),
             "not_taken": list(self.never_taken),
             "corrections": list(self.corrections),
-            "corrected": [{"window": one.window, **one.counts, "days": list(one.days)} for one in self.corrected],
+            "corrected": [
+                {"window": window.window, **window.counts, "days": list(window.days)} for window in self.corrected
+            ],
         }
 
     def _change_as_dict(self, change: Change) -> dict[str, Any]:

@@ -130,8 +130,10 @@ def unfinished(workspace: Workspace) -> list[dict[str, Any]]:
     """Return the decisions to forget whose files were not all deleted yet."""
     if not workspace.exists or not workspace.lake.exists(tables.LOG_CONTROL):
         return []
-    done = {batch for commit in workspace.batches.history("rebuild") for batch in RebuildInput.of(commit.plan).erased}
-    return [item for item in recorded(workspace, FORGET) if item["_batch_id"] not in done]
+    erased = {
+        batch for commit in workspace.batches.history("rebuild") for batch in RebuildInput.of(commit.plan).erased
+    }
+    return [item for item in recorded(workspace, FORGET) if item["_batch_id"] not in erased]
 
 
 def waited_for(workspace: Workspace, items: Sequence[Mapping[str, Any]]) -> list[Follower]:
@@ -235,12 +237,12 @@ def _values(workspace: Workspace, sought: Sought, rows: Numbers, *, are_blank: b
         is_of_rows = np.isin(np.asarray(batch[c.SEQ]), rows)
         if are_blank:
             _ensure_blank(batch.filter(pa.array(is_of_rows)), payload)
-        others = batch.filter(pa.array(~is_of_rows))
+        kept_rows = batch.filter(pa.array(~is_of_rows))
         for name in payload:
-            held = sought.in_column(others[name], of_user=not name.startswith("_"))
+            held = sought.in_column(kept_rows[name], of_user=not name.startswith("_"))
             stays = stays.and_also(held)
             for text in held.texts:
-                _note_records(records.setdefault(text, []), others, name, text)
+                _note_records(records.setdefault(text, []), kept_rows, name, text)
     distinct = sought.without(stays)
     alike = {seq for seqs in records.values() if len(seqs) < _FEW for seq in seqs}
     return Values(distinct.with_common(_common(workspace, distinct)), len(stays), tuple(sorted(alike)[:_FEW]))
@@ -368,9 +370,9 @@ def _proved(
             file.unlink(missing_ok=True)
     workspace.tell("looking for what was forgotten in all files of the warehouse")
     traces, files = traces_in(workspace.warehouse, values.sought, but)
-    more, left = elsewhere(values.sought)
+    n_elsewhere, left = elsewhere(values.sought)
     left = [*(_left_at(trace, workspace.warehouse) for trace in traces), *left]
-    proof = Proof(len(values.sought), values.shared, files + more, values.alike, tuple(left))
+    proof = Proof(len(values.sought), values.shared, files + n_elsewhere, values.alike, tuple(left))
     write_whole(outcome, json.dumps(asdict(proof) | {"erased": erased}))
     return proof
 

@@ -67,7 +67,7 @@ def rows_to_forget(workspace: Workspace, where: str) -> Numbers:
 def _ever_at_places(workspace: Workspace) -> tuple[Numbers, Numbers]:
     """Return all places that corrections gave to records, and these records."""
     pairs = [pairs_in(json.loads(item["argument"])["replaced"]) for item in items_of(workspace, CORRECTION)]
-    places, records = ([each[side] for each in pairs] for side in (0, 1))
+    places, records = ([pair[side] for pair in pairs] for side in (0, 1))
     return np.concatenate([no_numbers(), *places]), np.concatenate([no_numbers(), *records])
 
 

@@ -57,13 +57,15 @@ def plan_rejudging(
     _refuse_unfit(workspace, numbers, workspace.progress.log_end())
     _refuse_corrected(out, numbers)
     _refuse_forgotten(out, numbers)
-    known = np.isin(numbers, out.by_hand)
-    if kind == EXCLUDE and known.any():
-        raise SpecError(f"Record {numbers[known][0]} is excluded already", expected="records that are in the log")
-    if kind == INCLUDE and not known.all():
-        raise SpecError(f"Record {numbers[~known][0]} is not excluded", expected="records that are excluded")
-    said = {"records": ranges_of(numbers), "moved_clock": moved_clock(workspace, numbers)}
-    item = control_item(_OPEN_END, kind, reason, argument=json.dumps(said, separators=(",", ":")))
+    is_excluded = np.isin(numbers, out.by_hand)
+    if kind == EXCLUDE and is_excluded.any():
+        raise SpecError(
+            f"Record {numbers[is_excluded][0]} is excluded already", expected="records that are in the log"
+        )
+    if kind == INCLUDE and not is_excluded.all():
+        raise SpecError(f"Record {numbers[~is_excluded][0]} is not excluded", expected="records that are excluded")
+    fields = {"records": ranges_of(numbers), "moved_clock": moved_clock(workspace, numbers)}
+    item = control_item(_OPEN_END, kind, reason, argument=json.dumps(fields, separators=(",", ":")))
     return replace(plan, items=(item,))
 
 
@@ -86,20 +88,21 @@ def _refuse_unfit(workspace: Workspace, numbers: Numbers, end: int) -> None:
 
 
 def _refuse_forgotten(out: Excluded, numbers: Numbers) -> None:
-    gone = numbers[np.isin(numbers, out.forgotten)]
-    if len(gone):
+    forgotten = numbers[np.isin(numbers, out.forgotten)]
+    if len(forgotten):
         raise SpecError(
-            f"Record {gone[0]} is forgotten: its payload is blanked for good",
+            f"Record {forgotten[0]} is forgotten: its payload is blanked for good",
             expected="records that have a payload",
         )
 
 
 def _refuse_corrected(out: Excluded, numbers: Numbers) -> None:
-    gone = numbers[np.isin(numbers, out.corrected)]
-    if not len(gone):
+    corrected = numbers[np.isin(numbers, out.corrected)]
+    if not len(corrected):
         return
-    place = out.places[out.records == gone[0]]
+    place = out.places[out.records == corrected[0]]
     raise SpecError(
-        f"Record {gone[0]} " + (f"is in the place of record {place[0]}" if len(place) else "was corrected upstream"),
+        f"Record {corrected[0]} "
+        + (f"is in the place of record {place[0]}" if len(place) else "was corrected upstream"),
         expected="the number that derived tables have" if len(place) else "records that are in the log",
     )

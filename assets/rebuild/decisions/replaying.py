@@ -106,9 +106,9 @@ def plan_replay(
     letters = _letters_where(workspace, where)
     if not letters.num_rows:
         kept_from = before_seq_of(workspace, tables.DEAD_LETTERS)
-        gone = f"; `retention` has removed the ones of records before {kept_from:,}" if kept_from else ""
+        removal = f"; `retention` has removed the ones of records before {kept_from:,}" if kept_from else ""
         raise SpecError(
-            f"No dead letter of {workspace.spec.name} meets the condition {where!r}{gone}",
+            f"No dead letter of {workspace.spec.name} meets the condition {where!r}{removal}",
             expected="some that do",
             remedy="look at them with `tidemark show SPEC dead_letters --where …`",
         )
@@ -149,10 +149,10 @@ def refuse_another_past(workspace: Workspace, so_that: str) -> None:
             expected="names that the tables have",
             remedy="let a run take the new names first: `tidemark run SPEC`",
         )
-    asked = plan_to_spec(workspace)
-    if asked.scope:
+    plan = plan_to_spec(workspace)
+    if plan.scope:
         raise SpecError(
-            f"The spec of {workspace.spec.name} asks for the past of {asked.scope}, which the tables do not have",
+            f"The spec of {workspace.spec.name} asks for the past of {plan.scope}, which the tables do not have",
             expected=f"tables that the spec has made, {so_that}",
             remedy="make the past as the spec has it first: `tidemark rebuild SPEC`; `tidemark plan SPEC` shows it",
         )
@@ -174,14 +174,14 @@ def _fixes(
             expected=f"at most {MOST_FIXES:,}",
             remedy="land them again, corrected, where the source reads",
         )
-    found = dict[int, dict[str, Any]]()
+    by_seq = dict[int, dict[str, Any]]()
     if not fixes:
-        return found  # without Spark, which the columns ask for
+        return by_seq  # without Spark, which the columns ask for
     names, seqs = payload_of(workspace).names, {*letters[c.SEQ].to_pylist()}
     for fix in fixes:
         seq, values = fix.get(c.SEQ), {name: value for name, value in fix.items() if name != c.SEQ}
-        if not isinstance(seq, int) or isinstance(seq, bool) or seq in found:
-            what = "twice" if seq in found else f"with the `{c.SEQ}` {seq!r}"
+        if not isinstance(seq, int) or isinstance(seq, bool) or seq in by_seq:
+            what = "twice" if seq in by_seq else f"with the `{c.SEQ}` {seq!r}"
             raise SpecError(f"A corrected record is there {what}", expected=f"each with an `{c.SEQ}` of its own")
         if seq not in seqs:
             raise SpecError(
@@ -193,8 +193,8 @@ def _fixes(
             raise SpecError(
                 f"The corrected record {seq} has `{unknown[0]}`", expected=f"some of {', '.join(names)}", remedy=near
             )
-        found[seq] = values
-    return found
+        by_seq[seq] = values
+    return by_seq
 
 
 def _refuse_wrong_fixes(workspace: Workspace, item: Mapping[str, Any], fixes: Mapping[int, Any]) -> None:
@@ -216,10 +216,10 @@ def _refuse_unfit(workspace: Workspace, letters: pa.Table) -> None:
     reasons = Counter(letters["reason"].to_pylist())
     without_time = {reason: n for reason, n in reasons.items() if reason in _NO_TIME}
     if without_time:
-        said = ", ".join(f"{n:,} {reason}" for reason, n in sorted(without_time.items()))
+        counts = ", ".join(f"{n:,} {reason}" for reason, n in sorted(without_time.items()))
         names = ", ".join(f"'{reason}'" for reason in sorted(without_time))
         raise SpecError(
-            f"Among the dead letters that match are records that have no time or cannot be computed: {said}",
+            f"Among the dead letters that match are records that have no time or cannot be computed: {counts}",
             expected="letters that a rule of time, a closed window or a closed join has refused: early, "
             "late_arrival, out_of_order, duplicate, window_closed, join_closed",
             remedy=f"leave them out: `AND reason NOT IN ({names})`; or correct them: `--with FILE`",
@@ -235,8 +235,8 @@ def _refuse_unfit(workspace: Workspace, letters: pa.Table) -> None:
     seqs = pc.unique(letters[c.SEQ])
     version = workspace.base_of(tables.DEAD_LETTERS)
     failing = f"stage = '{Stage.WINDOW}' AND reason = '{Reason.BAD_EXPRESSION}' AND {c.SEQ} IS NOT NULL"
-    found = rows_where(workspace.lake, tables.DEAD_LETTERS, version, failing, [c.SEQ, "window_name"])
-    both = found.filter(pc.is_in(found[c.SEQ], seqs))
+    rows = rows_where(workspace.lake, tables.DEAD_LETTERS, version, failing, [c.SEQ, "window_name"])
+    both = rows.filter(pc.is_in(rows[c.SEQ], seqs))
     if both.num_rows:
         raise SpecError(
             f"An aggregate of {both['window_name'][0]} fails on record {both[c.SEQ][0]}",
@@ -315,17 +315,17 @@ def letters_after(shadow: Shadow, now: datetime) -> DataFrame:
     workspace, names = shadow.workspace, [window.name for window in shadow.chosen]
     old = workspace.read_base(tables.DEAD_LETTERS)
     is_made_again = (F.col("stage") == Stage.WINDOW) & F.coalesce(F.col("window_name").isin(names), F.lit(False))
-    others = _decided(shadow, old.where(~is_made_again), now)
-    return others.unionByName(dated(shadow.tables.read_base(tables.DEAD_LETTERS), now), allowMissingColumns=True)
+    unmade = _decided(shadow, old.where(~is_made_again), now)
+    return unmade.unionByName(dated(shadow.tables.read_base(tables.DEAD_LETTERS), now), allowMissingColumns=True)
 
 
 def _decided(shadow: Shadow, letters: DataFrame, now: datetime) -> DataFrame:
     for item in shadow.plan.items:
         seqs = records_of(item)
         decided = pa.table({c.SEQ: seqs, "__tm_is_decided": np.ones(len(seqs), bool)})
-        told = letters.join(to_join(shadow.workspace.spark, decided), c.SEQ, "left")
+        joined = letters.join(to_join(shadow.workspace.spark, decided), c.SEQ, "left")
         at = F.lit(now) if item["kind"] == ADMIT else F.lit(None).cast("timestamp")
-        letters = told.withColumn(
+        letters = joined.withColumn(
             REPLAYED_AT, F.when(F.col("__tm_is_decided"), at).otherwise(F.col(REPLAYED_AT))
         ).drop("__tm_is_decided")
     return letters
@@ -345,13 +345,13 @@ def write_events(shadow: Shadow, plan: Plan) -> None:
     touched = np.unique(np.concatenate([records_of(item) for item in shadow.plan.items]))
     span: Filters = [(c.SEQ, ">=", int(touched[0])), (c.SEQ, "<=", int(touched[-1]))]
     chosen = to_join(workspace.spark, pa.table({c.SEQ: touched}))
-    there = workspace.read_base(tables.ORDERED_EVENTS, filters=span)
-    is_there = not there.join(chosen, c.SEQ, "left_semi").isEmpty()
+    events = workspace.read_base(tables.ORDERED_EVENTS, filters=span)
+    is_there = not events.join(chosen, c.SEQ, "left_semi").isEmpty()
     columns = ordered_columns(payload_of(workspace))
-    found = events_let_in(shadow.tables) if len(admitted(shadow.tables).seqs) else None
+    let_in = events_let_in(shadow.tables) if len(admitted(shadow.tables).seqs) else None
     fresh = None
-    if found is not None:
-        fresh = found.join(chosen, c.SEQ, "left_semi")
+    if let_in is not None:
+        fresh = let_in.join(chosen, c.SEQ, "left_semi")
         fresh = fresh.withColumns(
             {c.RELEASE_SEQ: F.lit(None).cast("bigint"), c.WATERMARK: F.lit(None).cast("timestamp")}
         )
@@ -360,7 +360,7 @@ def write_events(shadow: Shadow, plan: Plan) -> None:
         if fresh is not None:
             writer.append(tables.ORDERED_EVENTS, fresh)
         return
-    stays = there.join(chosen, c.SEQ, "left_anti")
+    stays = events.join(chosen, c.SEQ, "left_anti")
     stamped = None if fresh is None else fresh.withColumn(c.BATCH, writer.stamp)
     rows = stays if stamped is None else stays.unionByName(stamped)
     writer.replace(tables.ORDERED_EVENTS, rows, where=span)

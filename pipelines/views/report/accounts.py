@@ -77,7 +77,7 @@ class State:
     @cached_property
     def counts(self) -> Counts:
         """The outcomes of all processed records."""
-        return Counts.sum(one.counts for one in counted(self.commits))
+        return Counts.sum(commit.counts for commit in counted(self.commits))
 
     @property
     def dead_letters(self) -> Counter[str]:
@@ -176,16 +176,20 @@ def places(state: State) -> list[Place]:
     counts = state.counts
     accepted = counts.accepted
     if state.spec.outputs.ordered_events:
-        done = counts.ordered
-        found = [
-            Place("ordered", "", done, "in event-time order in ordered_events; final"),
-            Place("held", "", accepted - done, "the watermark has not passed them yet"),
+        ordered = counts.ordered
+        accepted_places = [
+            Place("ordered", "", ordered, "in event-time order in ordered_events; final"),
+            Place("held", "", accepted - ordered, "the watermark has not passed them yet"),
         ]
     else:
-        found = [Place("accepted", "", accepted, "taken by the windows; this pipeline writes no ordered_events")]
+        accepted_places = [
+            Place("accepted", "", accepted, "taken by the windows; this pipeline writes no ordered_events")
+        ]
     reasons = sorted(counts.refused.items(), key=lambda item: -item[1])
-    known = {reason.value: reason for reason in Reason}
-    return found + [Place(reason, known[reason].stage, n, known[reason].sentence) for reason, n in reasons]
+    by_name = {reason.value: reason for reason in Reason}
+    return accepted_places + [
+        Place(reason, by_name[reason].stage, n, by_name[reason].sentence) for reason, n in reasons
+    ]
 
 
 def sources(state: State) -> list[SourceInput]:
@@ -194,7 +198,7 @@ def sources(state: State) -> list[SourceInput]:
     for commit in state.ingested[-1:]:
         for noted_as, noted in IngestInput.of(commit.plan).positions.items():
             name = state.source_names.get(noted_as, noted_as)
-            files[name] = sum(len(one.following) for one in Positions.from_json(noted).topics)
+            files[name] = sum(len(topic.following) for topic in Positions.from_json(noted).topics)
     names = [source.name for source in state.spec.sources]
     records = _records_by_source(state) if len(names) > 1 else {names[0]: state.log_end}
     return [SourceInput(name, files[name], records.get(name, 0)) for name in names]
@@ -211,23 +215,23 @@ def _files_read(state: State) -> set[tuple[str, str]]:
 
 def _records_by_source(state: State) -> Mapping[str, int]:
     """Count records of the log by source, also ones that `retention` has removed; one column is read, in pieces."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for name, n in state.counts.items():
         if name.startswith(REMOVED_OF_SOURCE):
             source = name.removeprefix(REMOVED_OF_SOURCE)
-            found[state.source_names.get(source, source)] += n
+            counts[state.source_names.get(source, source)] += n
     for piece in pieces(state.lake, tables.RAW_EVENTS, state.versions[tables.RAW_EVENTS], ["_source"]):
         for row in piece["_source"].value_counts().to_pylist():
-            found[state.source_names.get(row["values"], row["values"])] += row["counts"]
-    return found
+            counts[state.source_names.get(row["values"], row["values"])] += row["counts"]
+    return counts
 
 
 def windows(state: State) -> list[WindowPlaces]:
     """Return where accepted events went, window by window."""
-    counts, found = state.counts, []
+    counts, window_places = state.counts, []
     for window in state.spec.event_windows:
         table = tables.window_table(window.name)
-        found.append(
+        window_places.append(
             WindowPlaces(
                 name=window.name,
                 accepted=counts.accepted,
@@ -240,7 +244,7 @@ def windows(state: State) -> list[WindowPlaces]:
                 rows=state.lake.row_count(table, state.versions[table]) if table in state.versions else 0,
             )
         )
-    return found
+    return window_places
 
 
 def timelines(state: State, batches: int, most: int) -> tuple[int, list[dict[str, Any]]]:
@@ -255,8 +259,8 @@ def timelines(state: State, batches: int, most: int) -> tuple[int, list[dict[str
         columns=["_batch_id", "_timeline", "watermark", "released"],
         filters=[("_batch_id", ">=", first)],
     )
-    own = rows.filter(pc.is_valid(rows["_timeline"]))
-    by_timeline = own.group_by("_timeline").aggregate([("watermark", "max"), ("released", "max")])
+    of_timelines = rows.filter(pc.is_valid(rows["_timeline"]))
+    by_timeline = of_timelines.group_by("_timeline").aggregate([("watermark", "max"), ("released", "max")])
     return by_timeline.num_rows, by_timeline.sort_by("watermark_max").slice(0, most).to_pylist()
 
 
@@ -284,24 +288,24 @@ def batches(state: State, most: int) -> list[BatchLine]:
 def _batch(commit: Commit, state: State) -> BatchLine:
     plan, counts = commit.plan, commit.counts
     if plan.kind == "ingest":
-        others = [plural(counts[f"{what}s"], what) for what in ("version", "offset") if counts.get(f"{what}s")]
-        files = [plural(counts.get("files", 0), "file")] if counts.get("files") or not others else []
-        return BatchLine(commit, counts.records, None, None, f"{' and '.join([*files, *others])} read")
+        inputs = [plural(counts[f"{what}s"], what) for what in ("version", "offset") if counts.get(f"{what}s")]
+        files = [plural(counts.get("files", 0), "file")] if counts.get("files") or not inputs else []
+        return BatchLine(commit, counts.records, None, None, f"{' and '.join([*files, *inputs])} read")
     if plan.kind == "backfill":
         return BatchLine(commit, 0, None, None, "days of window tables recomputed")
     if plan.kind == "change":
         of_rows = f"changes of rows by others {plan.input['decision']}"
-        done = f"{'lost files read again' if plan.input['decision'] == MENDED else of_rows}: {commit.reason}"
-        return BatchLine(commit, 0, None, None, done)
+        sentence = f"{'lost files read again' if plan.input['decision'] == MENDED else of_rows}: {commit.reason}"
+        return BatchLine(commit, 0, None, None, sentence)
     if plan.kind == "retention":
         return BatchLine(commit, 0, None, None, f"old rows of {' and '.join(plan.input['tables'])} removed")
     if plan.kind == "rebuild":
         why = f": {commit.reason}" if commit.reason else ""
         return BatchLine(commit, 0, None, None, f"{_of_rebuild(plan)}{why}")
     dead_letters = counts.dead_letters(state.spec.result_names).total()
-    notes, given = ["judged again by a rebuild"] if plan.is_replayed else [], BatchInput.of(plan)
-    notes += [f"reopened after a flush: {given.reopen}"] if given.reopen else []
-    notes += ["the end of input was flushed"] if given.flush else []
+    notes, batch_input = ["judged again by a rebuild"] if plan.is_replayed else [], BatchInput.of(plan)
+    notes += [f"reopened after a flush: {batch_input.reopen}"] if batch_input.reopen else []
+    notes += ["the end of input was flushed"] if batch_input.flush else []
     notes += [f"accepted although a check failed: {commit.reason}"] if commit.reason is not None else []
     in_order = counts.ordered if state.spec.outputs.ordered_events else None
     return BatchLine(commit, plan_end(plan) - plan.first_seq, in_order, dead_letters, "; ".join(notes))
@@ -309,16 +313,16 @@ def _batch(commit: Commit, state: State) -> BatchLine:
 
 def _of_rebuild(plan: Plan) -> str:
     """Say what a batch of the kind `rebuild` did."""
-    given = RebuildInput.of(plan)
-    if former := [*given.renamed.values(), *given.dropped]:
-        what = "continue under new names" if given.renamed else "were deleted"
+    rebuild_input = RebuildInput.of(plan)
+    if former := [*rebuild_input.renamed.values(), *rebuild_input.dropped]:
+        what = "continue under new names" if rebuild_input.renamed else "were deleted"
         return f"the tables of {' and '.join(former)} {what}"
-    if sources := [*given.renamed_sources.values()]:
+    if sources := [*rebuild_input.renamed_sources.values()]:
         return f"what was read from {' and '.join(sources)} continues under another name"
-    if given.erased:
+    if rebuild_input.erased:
         return "files with forgotten payload were deleted"
-    named = " and ".join(given.windows)
-    return f"{named or 'tables'} rebuilt from the log" if named or given.numbers else "a rebuild was started"
+    named = " and ".join(rebuild_input.windows)
+    return f"{named or 'tables'} rebuilt from the log" if named or rebuild_input.numbers else "a rebuild was started"
 
 
 def clocks(state: State) -> Mapping[str, int | None]:
@@ -333,15 +337,15 @@ def newest_dead_letters(state: State, by_reason: Mapping[str, int]) -> list[Mapp
     for reason, most in allotted(by_reason, MOST_DEAD_LETTERS).items():
         version = state.versions[DEAD_LETTERS]
         only = [("reason", "=", reason)]
-        found = newest_rows(state.lake, DEAD_LETTERS, version, _COLUMNS, by="_arrival_seq", most=most, filters=only)
-        rows += found.to_pylist()
+        newest = newest_rows(state.lake, DEAD_LETTERS, version, _COLUMNS, by="_arrival_seq", most=most, filters=only)
+        rows += newest.to_pylist()
     return sorted(rows, key=lambda row: -(row["_arrival_seq"] or 0))
 
 
 def allotted(by_reason: Mapping[str, int], most: int) -> dict[str, int]:
     """Return how many of each reason are shown: an equal part; the others share what rare reasons leave."""
-    found: Counter[str] = Counter()
+    shown: Counter[str] = Counter()
     reasons: Sequence[tuple[int, str]] = sorted((n, reason) for reason, n in by_reason.items() if n)
     for place, (n, reason) in enumerate(reasons):
-        found[reason] = min(n, (most - found.total()) // (len(reasons) - place))
-    return dict(found)
+        shown[reason] = min(n, (most - shown.total()) // (len(reasons) - place))
+    return dict(shown)

@@ -92,8 +92,8 @@ def of_time(spec: Spec) -> Lines:
     if time.early is not None:
         lines.append(("Early", _off("has an event time more than {} ahead of its arrival", time.early)))
     if time.deduplicate_by and time.within is not None:
-        said = Markup("Of records with the same {} and event times at most {} apart, the first counts.")
-        lines.append(("Duplicates", said.format(_codes(time.deduplicate_by), format_duration(time.within))))
+        sentence = Markup("Of records with the same {} and event times at most {} apart, the first counts.")
+        lines.append(("Duplicates", sentence.format(_codes(time.deduplicate_by), format_duration(time.within))))
     if time.start_at is not None:
         lines.append(("Start", f"Results for whole windows from {instant_us(time.start_us)} UTC on."))
     if time.flushes():
@@ -194,13 +194,13 @@ def _shape(window: WindowSpec) -> str:
         "no longer than": window.max_gap,
         "at most": window.max_duration,
     }
-    said = [
-        f"{name} {given if isinstance(given, str) else said_length(given)}"
-        for name, given in lengths.items()
-        if given
+    parts = [
+        f"{name} {value if isinstance(value, str) else said_length(value)}"
+        for name, value in lengths.items()
+        if value
     ]
     zone = [f"days of {window.time_zone}"] if window.time_zone else []
-    return f"{window.kind.capitalize()} window{': ' if said else ''}{', '.join([*said, *zone])}."
+    return f"{window.kind.capitalize()} window{': ' if parts else ''}{', '.join([*parts, *zone])}."
 
 
 def code(expression: str) -> Markup:
@@ -209,7 +209,7 @@ def code(expression: str) -> Markup:
 
 
 def _codes(expressions: Iterable[str]) -> Markup:
-    return Markup(", ").join(code(one) for one in expressions)
+    return Markup(", ").join(code(expression) for expression in expressions)
 
 
 def _joined(sentences: Iterable[str]) -> Markup:
@@ -255,11 +255,11 @@ def log_charts(state: State) -> LogCharts | str:
         return "This pipeline writes no ordered_events, so there is nothing to draw them from."
     end = state.processed_end
     first = max(0, end - MOST_RECORDS)
-    found = lateness_of_log(state.lake, state.versions, state.spec, (first, end), _reached(state, first))
+    lateness = lateness_of_log(state.lake, state.versions, state.spec, (first, end), _reached(state, first))
     return LogCharts(
-        watermark=source_of(draw_watermark(found.bins)),
-        lateness=source_of(draw_lateness(found, tolerances(state.spec))),
-        quantiles=_quantiles(found),
+        watermark=source_of(draw_watermark(lateness.bins)),
+        lateness=source_of(draw_lateness(lateness, tolerances(state.spec))),
+        quantiles=_quantiles(lateness),
         of="all records" if first == 0 else f"the newest {plural(end - first, 'record')}",
     )
 
@@ -277,8 +277,8 @@ def advice_part(log: PipelineLog, state: State) -> AdvicePart | None:
     is_asked = 0 < state.processed_end <= MOST_RECORDS and has_event_time(state.spec.sources, state.spec.time)
     with suppress(TidemarkError):  # where SQL of the spec would have to be computed
         if is_asked:
-            found = advice_on(log.workspace, log.known.times)
-            return AdvicePart(found.text, source_of(found.picture()))
+            answer = advice_on(log.workspace, log.known.times)
+            return AdvicePart(answer.text, source_of(answer.picture()))
     return None
 
 
@@ -295,14 +295,14 @@ def stories(log: PipelineLog, state: State, letters: Sequence[Row]) -> list[Stor
     """Explain the newest dead letter of each reason; `letters` are the newest first."""
     newest = {row["reason"]: row["_arrival_seq"] for row in reversed(letters) if row["_arrival_seq"] is not None}
     texts = _explained(log, [*newest.values()]) if state.processed_end <= MOST_RECORDS else [""] * len(newest)
-    found = [Story(reason, seq, text) for (reason, seq), text in zip(newest.items(), texts, strict=True)]
-    return sorted(found, key=lambda one: (one.reason not in OF_TIME, -state.dead_letters[one.reason]))
+    unsorted = [Story(reason, seq, text) for (reason, seq), text in zip(newest.items(), texts, strict=True)]
+    return sorted(unsorted, key=lambda story: (story.reason not in OF_TIME, -state.dead_letters[story.reason]))
 
 
 def _explained(log: PipelineLog, seqs: Sequence[int]) -> list[str]:
     for with_windows in (True, False):
         with suppress(TidemarkError):  # where SQL of the spec would have to be computed
-            return [one.text for one in RecordQuestions(log, with_windows=with_windows).answers(seqs)]
+            return [answer.text for answer in RecordQuestions(log, with_windows=with_windows).answers(seqs)]
     return [""] * len(seqs)
 
 
@@ -314,16 +314,18 @@ def source_of(figure: Figure | None) -> str | None:
 def _reached(state: State, first: int) -> list[tuple[int, Position]]:
     """Return ends and positions of the batches that reach into the segment, and of the one before it."""
     inside = [commit for commit in state.processed if plan_end(commit.plan) > first]
-    before = state.processed[: -len(inside)][-1:]
-    commits = [*before, *inside]
+    last_before = state.processed[: -len(inside)][-1:]
+    commits = [*last_before, *inside]
     positions = state.positions_from(commits[0].batch_id)
     return [(plan_end(commit.plan), positions[commit.batch_id]) for commit in commits]
 
 
-def _quantiles(found: Lateness) -> list[tuple[str, str]]:
-    known = [(name, found.quantile_us(part)) for name, part in _QUANTILES]
+def _quantiles(lateness: Lateness) -> list[tuple[str, str]]:
+    lengths_us = [(name, lateness.quantile_us(part)) for name, part in _QUANTILES]
     return [
-        (name, no_more_than(us)) for name, us in [*known, ("the latest event", found.longest_us)] if us is not None
+        (name, no_more_than(us))
+        for name, us in [*lengths_us, ("the latest event", lateness.longest_us)]
+        if us is not None
     ]
 
 
@@ -356,7 +358,7 @@ class WindowPart:
     in_all: int
     chart: str | None
     drawn: str
-    said: str
+    sentence: str
 
 
 def window_part(state: State, window: WindowSpec) -> WindowPart:
@@ -369,15 +371,15 @@ def window_part(state: State, window: WindowSpec) -> WindowPart:
     version = state.versions[table]
     stored = state.lake.dataset(table, version).schema.names
     revision = ["_revision", "_is_final"] if window.revises else []
-    wanted = [*window.key_columns, *window.event_columns(stored), *window.aggregates, *revision]
-    names = [name for name in wanted if name in stored]
+    columns = [*window.key_columns, *window.event_columns(stored), *window.aggregates, *revision]
+    names = [name for name in columns if name in stored]
     by = "window_end" if window.kind in ("cumulative", "sliding") else "window_start"
     newest = python_rows(newest_rows(state.lake, table, version, names, by=by, most=MOST_ROWS))
     by_rank = sorted(newest[:SHOWN_ROWS], key=lambda row: row.get(PLACE) or 0)
     by_group = sorted(by_rank, key=_named(window.group_columns))
     rows = sorted(by_group, key=lambda row: (row[by], row["window_end"]), reverse=True)
     in_all = state.lake.row_count(table, version)
-    chart, drawn, said = _chart(window, newest, by)
+    chart, drawn, sentence = _chart(window, newest, by)
     return WindowPart(
         name=window.name,
         about=of_window(window, joins),
@@ -386,7 +388,7 @@ def window_part(state: State, window: WindowSpec) -> WindowPart:
         in_all=in_all,
         chart=chart,
         drawn=drawn,
-        said=said,
+        sentence=sentence,
     )
 
 
@@ -420,8 +422,8 @@ def _chart(window: WindowSpec, newest: Sequence[Row], by: str) -> tuple[str | No
     }
     figure = draw_windows(lines, across=by, up=aggregate, step_us=_step_us(window))
     expression = " ".join(window.aggregates[aggregate].split())
-    said = _said(window, len(instants), len(chosen), len(groups))
-    return source_of(figure), f"{aggregate}: {expression}", said
+    sentence = _sentence_on(window, len(instants), len(chosen), len(groups))
+    return source_of(figure), f"{aggregate}: {expression}", sentence
 
 
 def _named(group_columns: Sequence[str]) -> Callable[[Row], str]:
@@ -429,13 +431,13 @@ def _named(group_columns: Sequence[str]) -> Callable[[Row], str]:
     return lambda row: ", ".join(any_value(row[name]) for name in group_columns)
 
 
-def _said(window: WindowSpec, windows: int, shown: int, groups: int) -> str:
-    said = f"Over the last {plural(windows, 'window start')}" if windows > 1 else "Of one window start"
+def _sentence_on(window: WindowSpec, windows: int, shown: int, groups: int) -> str:
+    sentence = f"Over the last {plural(windows, 'window start')}" if windows > 1 else "Of one window start"
     if not window.group_columns:
-        return f"{said}."
+        return f"{sentence}."
     if shown == groups:
-        return f"{said}, by {', '.join(window.group_columns)}."
-    return f"{said}; {shown} of {groups:,} groups, the ones with the largest sums of it."
+        return f"{sentence}, by {', '.join(window.group_columns)}."
+    return f"{sentence}; {shown} of {groups:,} groups, the ones with the largest sums of it."
 
 
 def _step_us(window: WindowSpec) -> int | None:
@@ -462,7 +464,7 @@ def page_of(workspace: Workspace) -> str:
     by_reason = state.dead_letters
     has_timelines = bool(state.spec.time.over and state.processed)
     workspace.tell("reading counts")
-    found = about | {
+    values = about | {
         "state": state,
         "places": (places := accounts.places(state)),
         "adds_up": sum(place.records for place in places) == state.counts.records,
@@ -479,15 +481,15 @@ def page_of(workspace: Workspace) -> str:
         "silent": list(_silent(workspace, state)),
     }
     workspace.tell("drawing the log")
-    found["charts"] = log_charts(state)
-    found["advice"] = advice_part(log := PipelineLog(workspace), state)
+    values["charts"] = log_charts(state)
+    values["advice"] = advice_part(log := PipelineLog(workspace), state)
     workspace.tell("reading windows")
-    found["windows"] = [window_part(state, window) for window in workspace.spec.windows]
+    values["windows"] = [window_part(state, window) for window in workspace.spec.windows]
     workspace.tell("reading dead letters")
-    found["dead_letters"] = letters = accounts.newest_dead_letters(state, by_reason)
+    values["dead_letters"] = letters = accounts.newest_dead_letters(state, by_reason)
     workspace.tell("explaining dead letters")
-    found["stories"] = stories(log, state, letters)
-    return _rendered("page.html.j2", workspace.spec, found)
+    values["stories"] = stories(log, state, letters)
+    return _rendered("page.html.j2", workspace.spec, values)
 
 
 def _lost(workspace: Workspace, state: State) -> Iterator[Markup]:
@@ -508,9 +510,9 @@ def _silent(workspace: Workspace, state: State) -> Iterator[Markup]:
     if not state.processed:
         return
     log = LogTables(workspace, lambda table: state.versions[table], state.processed_end)
-    found, _ = silences_after(log, state.processed[-1].batch_id, state.position.clock_us)
-    if found:
-        yield _with_code(f"{in_words(found)}.")
+    silent, _ = silences_after(log, state.processed[-1].batch_id, state.position.clock_us)
+    if silent:
+        yield _with_code(f"{in_words(silent)}.")
 
 
 def _with_code(sentence: str) -> Markup:
@@ -519,7 +521,7 @@ def _with_code(sentence: str) -> Markup:
     return Markup("").join(code(part) if place % 2 else part for place, part in enumerate(parts))
 
 
-def _rendered(template: str, spec: Spec, found: dict[str, object]) -> str:
+def _rendered(template: str, spec: Spec, values: dict[str, object]) -> str:
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,  # names, expressions and payloads are text of users
@@ -537,12 +539,12 @@ def _rendered(template: str, spec: Spec, found: dict[str, object]) -> str:
         "shortened": shortened,
         "plural": plural,
         "length_of": len,
-        "before_start": lambda commits: sum(one.counts.get("before_start", 0) for one in commits),
+        "before_start": lambda commits: sum(commit.counts.get("before_start", 0) for commit in commits),
     }
     style, script = (_TEMPLATES / "page.css").read_text(), (_TEMPLATES / "filter.js").read_text()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template(template).render(
-        found
+        values
         | {
             "spec": spec,
             "time_lines": of_time(spec),

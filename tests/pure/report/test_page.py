@@ -251,7 +251,7 @@ def test_a_window_s_last_rows_are_shown_newest_first_and_drawn_for_a_few_groups(
     assert {row[3] for row in part_of_page.rows} == {"599", "598", "597", "596", "595"}
     assert part_of_page.rows[0][0] == "2026-01-01 09:59:00"
     assert part_of_page.drawn == "events: count(*)"
-    assert part_of_page.said == (
+    assert part_of_page.sentence == (
         "Over the last 168 window starts; 6 of 10 groups, the ones with the largest sums of it."
     )
 
