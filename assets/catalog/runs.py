@@ -20,7 +20,7 @@ from dagster_pyspark import LazyPySparkResource
 
 from tidemark.assets.alarms.losses.of_batch import BatchLosses
 from tidemark.assets.batch import Batch
-from tidemark.assets.judging.of_batch import judge
+from tidemark.assets.judging.segment import judge
 from tidemark.assets.planning import LogSegment, at_work, batch_of, take_on
 from tidemark.assets.schemas import fit_tables
 from tidemark.resources.batches.plans import Owner, Plan, process_of

@@ -1,8 +1,8 @@
-"""The log, judged segment after segment: where control items cut it, and what each segment begins with.
+"""The log, judged segment after segment, and where its control items cut it.
 
-Here: the pieces of the log, the clocks and the waits of sources around each, and judging them in order: days and
-previews of a whole log do so. Not here: the rules (timeops/engine.py), a batch that is stored, which is one segment
-(of_batch.py), what is made of an outcome (../questions/what_if/preview.py, ../rebuild/).
+Here: the pieces of the log, and judging them in order: days and previews of a whole log do so. Not here: one segment,
+and a batch, which is one (segment.py), the rules (timeops/engine.py), what is made of an outcome
+(../questions/what_if/preview.py, ../rebuild/).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,39 +11,32 @@ from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
-from tidemark.assets.log.admissions import Admitted, admitted, events_let_in
+from tidemark.assets.judging.segment import clocks_after, segment_at, waits_in_segment
+from tidemark.assets.log.admissions import admitted, events_let_in
 from tidemark.assets.log.control import (
     END_OF_INPUT,
     REOPEN,
     TABLE,
     TICK,
     WAIT,
-    follows_waits,
     recorded,
     table_of,
     waiters_of,
 )
-from tidemark.assets.log.exclusions import Numbers, excluded, records_between, some_records, stored_columns
+from tidemark.assets.log.exclusions import Numbers, records_between, some_records
 from tidemark.assets.log.retention import ensure_whole_log
 from tidemark.assets.planning import LogSegment
 from tidemark.assets.schemas import as_declared, payload_of
-from tidemark.assets.state.right_tables import right_sides
-from tidemark.assets.state.timelines import log_place
-from tidemark.resources import tables
 from tidemark.resources.batches.position import Position
-from tidemark.resources.spark.amount import Amount
 from tidemark.resources.workspace import Workspace, silent
-from tidemark.timeops import columns as c
 from tidemark.timeops import engine
-from tidemark.timeops.computing.materialize import Some, computed
+from tidemark.timeops.computing.materialize import computed
 from tidemark.timeops.engine import Outcome, State, read_by
 from tidemark.timeops.events.adjustment import Segment
 from tidemark.timeops.rules.time_rules import TimeRules, Waiter, Waits
 from tidemark.timeops.spec import JoinSpec, WindowSpec
 from tidemark.timeops.values.utc import us_of
-from tidemark.timeops.watermark.timelines import LogPlace
 
 REPLAYED_KINDS = (TICK, WAIT, END_OF_INPUT, REOPEN, TABLE)
 """The control items that a segment of the log begins or ends with."""
@@ -182,46 +175,6 @@ def _steps(
             position = clocks_after(workspace, segment, records, position, workspace.rules)
 
 
-def segment_at(
-    workspace: Workspace,
-    segment: LogSegment,
-    records: DataFrame,
-    position: Position,
-    let_in: Admitted,
-    *,
-    some: Some | None = None,
-    counts: bool = False,
-) -> Segment:
-    """Return a segment as the engine takes it.
-
-    Args:
-        workspace: The pipeline.
-        segment: The segment.
-        records: Its records.
-        position: The clocks of the log before it.
-        let_in: The records of the log that an operator has let in.
-        some: Returns some of its records, see `adjustment.Segment`.
-        counts: Whether its outcome is counted.
-    """
-    first_seq, end_seq = segment.first_seq, segment.end_seq
-    has_tables = any(join.has_table for join in workspace.spec.joins)
-    return Segment(
-        records,
-        _place_of(workspace, segment, position),
-        Amount(segment.count).execution(),
-        events_let_in(workspace, let_in.between(first_seq, end_seq)),
-        partial(stored_columns, workspace, first_seq, end_seq),
-        some,
-        counts,
-        right_sides(workspace, segment.tables) if has_tables else {},
-    )
-
-
-def waits_in_segment(workspace: Workspace, segment: LogSegment, position: Position, waits: Waits) -> Waits:
-    """Return the waits of sources in a segment, from the ones before it."""
-    return waits.from_here(position.clock_us, segment.waits) if follows_waits(workspace.spec) else waits
-
-
 def with_let_in(
     workspace: Workspace, state: State, windows: Iterable[WindowSpec], joins: Sequence[JoinSpec] = ()
 ) -> State:
@@ -255,54 +208,3 @@ def replay_all(workspace: Workspace, *, joins: bool = False) -> Iterator[Outcome
 
 def _declared(workspace: Workspace, records: DataFrame) -> DataFrame:
     return as_declared(records, payload_of(workspace), workspace.rules.sources[0].time_zone)
-
-
-def _place_of(workspace: Workspace, segment: LogSegment, position: Position) -> LogPlace:
-    """Return the place of a segment in the log, and its end."""
-    seqs = range(segment.first_seq, segment.end_seq)
-    place = log_place(workspace, position)
-    return replace(place, tick_us=segment.tick_us, flushed=segment.flushes, seqs=seqs)
-
-
-def clocks_after(
-    workspace: Workspace, segment: LogSegment, items: DataFrame, position: Position, rules: TimeRules
-) -> Position:
-    """Return the clocks of the log after a segment and its tick; None before the first timed record."""
-    clocks, tick_us = _after_records(workspace, segment, items, position, rules), segment.tick_us
-    if tick_us is None or clocks.clock_us is None or tick_us <= clocks.clock_us:
-        return clocks
-    every_us = rules.time.emit_every_us
-    begins_period = every_us is not None and tick_us // every_us > clocks.clock_us // every_us
-    if begins_period and rules.publishes_silences:
-        return Position(clock_us=tick_us, clock_before_period_us=clocks.clock_us)
-    return replace(clocks, clock_us=tick_us)
-
-
-def _after_records(
-    workspace: Workspace, segment: LogSegment, items: DataFrame, position: Position, rules: TimeRules
-) -> Position:
-    as_before = Position(clock_us=position.clock_us, clock_before_period_us=position.clock_before_period_us)
-    if segment.first_seq == segment.end_seq:
-        return as_before
-    if excluded(workspace).concerns(segment.first_seq, segment.end_seq):
-        reached_us = items.agg(F.max(c.to_us(c.CLOCK)).alias("latest")).collect()[0]["latest"]
-        return as_before if reached_us is None else _at_clock(reached_us, items, position, rules)
-    version = workspace.base_of(tables.RAW_EVENTS)
-    last = [(c.SEQ, "=", segment.end_seq - 1)]
-    rows = workspace.lake.rows(tables.RAW_EVENTS, version, columns=[c.CLOCK], filters=last)
-    clock = rows[c.CLOCK][0].as_py()
-    return Position() if clock is None else _at_clock(us_of(clock), items, position, rules)
-
-
-def _at_clock(clock_us: int, items: DataFrame, position: Position, rules: TimeRules) -> Position:
-    """Return the clocks of the log after records that end at one clock."""
-    every_us = rules.time.emit_every_us
-    if every_us is None or not rules.publishes_silences:
-        return Position(clock_us=clock_us)
-    period = clock_us - clock_us % every_us
-    clocks = items.select(c.to_us(c.CLOCK).alias("clock")).where(F.col("clock") < period)
-    ended_us = clocks.agg(F.max("clock").alias("latest")).collect()[0]["latest"]
-    if ended_us is None:  # the segment lies in one period
-        begins_it = position.clock_us is None or position.clock_us < period
-        ended_us = position.clock_us if begins_it else position.clock_before_period_us
-    return Position(clock_us=clock_us, clock_before_period_us=ended_us)

@@ -14,6 +14,7 @@ from dagster_pyspark import LazyPySparkResource
 
 from tidemark.assets.batch import BatchWriter
 from tidemark.assets.catalog.days.checks import check_freshness, day_check_specs, view_of
+from tidemark.assets.catalog.days.counts import counts_of_days, days_of_batch, rows_by_day
 from tidemark.assets.catalog.days.partitions import ensure_day, show_days, shown_days, tell_checks, tell_days
 from tidemark.assets.catalog.display import metadata as show
 from tidemark.assets.catalog.runs import (
@@ -32,7 +33,6 @@ from tidemark.assets.rebuild.days import days_of_zone, rebuild_days
 from tidemark.assets.rebuild.plan import plan_rebuild
 from tidemark.assets.rebuild.report import Telling
 from tidemark.assets.rebuild.switch import rebuild
-from tidemark.assets.windows import counts_of_days, days_of_batch, rows_by_day
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.workspace import SpecFile, Workspace

@@ -26,11 +26,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from tidemark.assets.catalog.days.counts import counts_by_day
 from tidemark.assets.judging.replay import replay_all
 from tidemark.assets.log.exclusions import CHANGES_LOG, items_of, log_clocks
 from tidemark.assets.log.retention import kept_results
 from tidemark.assets.log.spec_changes import renamed
-from tidemark.assets.windows import counts_by_day
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import python_rows
 from tidemark.resources.workspace import Workspace

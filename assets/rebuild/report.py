@@ -15,6 +15,7 @@ from tidemark.assets.alarms.alerts import check_alert
 from tidemark.assets.alarms.losses.of_batch import BatchLosses
 from tidemark.assets.batch import BatchWriter
 from tidemark.assets.catalog.days.checks import view_of
+from tidemark.assets.catalog.days.counts import rows_by_day
 from tidemark.assets.catalog.days.partitions import note_told, show_days_held, tell_days, untold_days
 from tidemark.assets.catalog.days.versions import data_version, stage_version, stale_days
 from tidemark.assets.catalog.display import metadata as show
@@ -27,7 +28,6 @@ from tidemark.assets.rebuild.decisions.replaying import decides_on_letters
 from tidemark.assets.rebuild.differences import Difference, differences_since
 from tidemark.assets.rebuild.plan import RebuildPlan
 from tidemark.assets.rebuild.shadow import Shadow
-from tidemark.assets.windows import rows_by_day
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit
 from tidemark.resources.delta.queries import pieces

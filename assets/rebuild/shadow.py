@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 from tidemark.assets.batch import Batch
 from tidemark.assets.checks import check_rows, checks_of
 from tidemark.assets.joins import answer_join
-from tidemark.assets.judging.of_batch import judge
 from tidemark.assets.judging.replay import REPLAYED_KINDS, Piece, pieces_left
+from tidemark.assets.judging.segment import judge
 from tidemark.assets.log.control import SPEC, recorded
 from tidemark.assets.log.exclusions import CHANGES_LOG, items_of, log_clocks
 from tidemark.assets.log.retention import ensure_whole_log

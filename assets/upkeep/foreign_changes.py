@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dagster import DagsterInstance
 
 from tidemark.assets.catalog.days.checks import view_of
+from tidemark.assets.catalog.days.counts import rows_by_day
 from tidemark.assets.catalog.days.partitions import show_days_held, tell_days, without_run
 from tidemark.assets.catalog.display import metadata as show
 from tidemark.assets.planning import at_work, begin
-from tidemark.assets.windows import rows_by_day
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import MENDED, Plan
 from tidemark.resources.delta.undoing import Change, keep_foreign, take_back

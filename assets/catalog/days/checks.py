@@ -18,8 +18,8 @@ from typing import Any
 
 import dagster as dg
 
+from tidemark.assets.catalog.days.counts import DayCounts, is_plain_day
 from tidemark.assets.state.completeness import Reached, reached_by
-from tidemark.assets.windows import DayCounts, is_plain_day
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import newest_rows
 from tidemark.resources.quality.checks import Checked, Expectation, Measured

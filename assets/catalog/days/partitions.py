@@ -32,10 +32,10 @@ from sqlalchemy.exc import IntegrityError
 
 from tidemark.assets.catalog.days import checks as day_checks
 from tidemark.assets.catalog.days.checks import DayView, view_of
+from tidemark.assets.catalog.days.counts import DayCounts, counts_of_days, days_of_batches, is_plain_day, rows_by_day
 from tidemark.assets.catalog.days.versions import day_tags
 from tidemark.assets.catalog.display import metadata as show
 from tidemark.assets.catalog.runs import Report, key
-from tidemark.assets.windows import DayCounts, counts_of_days, days_of_batches, is_plain_day, rows_by_day
 from tidemark.resources import tables
 from tidemark.resources.quality.checks import Checked
 from tidemark.resources.workspace import Workspace

@@ -17,8 +17,8 @@ import dagster as dg
 import numpy as np
 import pyarrow as pa
 
+from tidemark.assets.catalog.days.counts import is_plain_day, together
 from tidemark.assets.catalog.runs import key
-from tidemark.assets.windows import is_plain_day, together
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan, RebuildInput
 from tidemark.resources.delta.queries import pieces

@@ -9,8 +9,8 @@ import pytest
 
 from tests.pure.spec.specs import SMALL, parse
 from tidemark.assets.catalog.days.checks import DayView, check_complete, check_counts, freshness_of
+from tidemark.assets.catalog.days.counts import DayCounts, days_of, doubled_by_day
 from tidemark.assets.state.completeness import Reached
-from tidemark.assets.windows import DayCounts, days_of, doubled_by_day
 from tidemark.resources.workspace import SpecFile
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.values.utc import us_of

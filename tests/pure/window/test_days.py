@@ -6,8 +6,8 @@ from datetime import UTC, date, datetime, timedelta
 import numpy as np
 import pytest
 
+from tidemark.assets.catalog.days.counts import counts_by_day
 from tidemark.assets.rebuild.days import between_days, days_of_zone
-from tidemark.assets.windows import counts_by_day
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.values.utc import begin_of, us_of
 

@@ -23,7 +23,7 @@ from tidemark.assets.catalog.display.lateness import (
     lateness_of_log,
 )
 from tidemark.assets.ingestion.raw_events import ingest
-from tidemark.assets.judging.of_batch import judge
+from tidemark.assets.judging.segment import judge
 from tidemark.assets.planning import next_segment, take_on
 from tidemark.assets.schemas import create_tables
 from tidemark.assets.time_adjustment import adjust_time, write_dead_letters

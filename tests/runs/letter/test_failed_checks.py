@@ -18,7 +18,7 @@ from tidemark.assets.alarms.losses.of_batch import BatchLosses
 from tidemark.assets.batch import Batch
 from tidemark.assets.checks import CHECKS, run_checks
 from tidemark.assets.ingestion.raw_events import ingest
-from tidemark.assets.judging.of_batch import judge
+from tidemark.assets.judging.segment import judge
 from tidemark.assets.planning import next_segment, take_on
 from tidemark.assets.recount.windows import WrongResult, wrong_results
 from tidemark.assets.schemas import create_tables
