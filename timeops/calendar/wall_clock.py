@@ -228,8 +228,8 @@ def first_sql(wall_us: str, grid: LocalGrid) -> str:
     skips = moved[(moved[:, 2] > moved[:, 1]) & (floored(moved[:, 2] - 1, grid) > moved[:, 1])]
     if not len(skips):
         return plain
-    after = f"size(filter({_array(skips[:, 1])}, __tm_from -> __tm_from <= __tm_wall)) - 1"
-    at = f"IF(__tm_wall < get({_array(skips[:, 2])}, {after}), get({_array(skips[:, 0])}, {after}), NULL)"
+    index = f"size(filter({_array(skips[:, 1])}, __tm_from -> __tm_from <= __tm_wall)) - 1"
+    at = f"IF(__tm_wall < get({_array(skips[:, 2])}, {index}), get({_array(skips[:, 0])}, {index}), NULL)"
     instant = _first_sql("__tm_wall", zone)
     is_shown = f"{_shown(instant, zone)} = __tm_wall"
     return let("__tm_wall", wall_us, f"IF({is_shown}, {instant}, coalesce({at}, {instant}))")

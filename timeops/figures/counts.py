@@ -233,8 +233,8 @@ def counts_by_window(outcome: Outcome, accepted: int, admitted: int = 0) -> dict
             events = outcome.segment_of(some[0]).accepted
             counts |= _counted(outcome, some, events, accepted - admitted, may_miss=True)
     if outcome.judged.admitted is not None:
-        more = _counted(outcome, windows, outcome.judged.admitted, admitted, may_miss=False)
-        counts = {name: n + more[name] for name, n in counts.items()}
+        admitted_counts = _counted(outcome, windows, outcome.judged.admitted, admitted, may_miss=False)
+        counts = {name: n + admitted_counts[name] for name, n in counts.items()}
     for name, late in outcome.late_for_sessions().items():
         counts[f"{name}.in_windows"] -= late
         counts[f"{name}.{Reason.WINDOW_CLOSED}"] = late

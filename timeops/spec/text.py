@@ -172,7 +172,7 @@ class _Walk:
             yield Problem(fault, remedy=remedy if node.value else "write a value, or leave it out", at=path)
 
     def _mapping(self, node: yaml.MappingNode, path: Path) -> Iterator[Problem]:
-        seen: dict[str, int] = {}
+        lines: dict[str, int] = {}
         for key, value in node.value:
             line = key.start_mark.line + 1
             if key.tag == _MERGE:
@@ -186,10 +186,10 @@ class _Walk:
                     yield Problem(fault, remedy="put the key in quotes", at=path)
                 key.tag = _STRING  # from here on it is what its writer meant, so that this is the only complaint
             at = (*path, key.value)
-            if key.value in seen:
-                fault = f"the key `{key.value}` occurs twice, in lines {seen[key.value]} and {line}"
+            if key.value in lines:
+                fault = f"the key `{key.value}` occurs twice, in lines {lines[key.value]} and {line}"
                 yield Problem(fault, expected="each key once", at=at)
-            seen[key.value] = line
+            lines[key.value] = line
             self.lines.setdefault(at, line)
             yield from self.node(value, at)
 
