@@ -99,7 +99,7 @@ def check_alert(lost: BatchLosses, expectation: Expectation) -> Checked:
 
 def count_alert(lost: BatchLosses, expectation: Expectation) -> Counted:
     """Count what an alert asks for: with the limit of an error if that is exceeded, else with that of a warning."""
-    of_level = _compared(lost, expectation)
+    of_level = _comparison(lost, expectation)
     allowed = Counted(expectation)
     for level in ("error", "warn"):
         met = of_level(level)
@@ -112,7 +112,7 @@ def count_alert(lost: BatchLosses, expectation: Expectation) -> Counted:
     return allowed
 
 
-def _compared(lost: BatchLosses, expectation: Expectation) -> "Callable[[str], _Met | None]":
+def _comparison(lost: BatchLosses, expectation: Expectation) -> "Callable[[str], _Met | None]":
     """Return what compares the batch with a level, `warn` or `error`; None where the alert does not have it."""
     if expectation.name == DEAD_LETTER_RATE.name:
         return _refused(lost)

@@ -73,7 +73,7 @@ def _audit_join(
     for number, stretch in enumerate(parts, start=1):
         workspace.tell(f"recomputing the rows of {join.name}, part {number} of {len(parts)}")
         for what, rows in _differences(workspace, join, stretch).items():
-            n, first = wrong.get(what, (0, _shown(rows)))
+            n, first = wrong.get(what, (0, _first_in_words(rows)))
             wrong[what] = n + len(rows), first
         until = {**bookmarks.bookmark.windows, join.name: min(stretch.end_us, final_before_us)}
         bookmarks.note(windows=until, findings=(*bookmark.findings, *_findings(workspace, table, wrong)))
@@ -109,7 +109,7 @@ def _findings(workspace: Workspace, table: str, wrong: Mapping[str, tuple[int, s
         yield wrong_rows(workspace, table, f"{plural(n, 'final row is', 'final rows are')} {what}, such as {first}")
 
 
-def _shown(rows: pa.Table) -> str:
+def _first_in_words(rows: pa.Table) -> str:
     """Return the first of some rows in words."""
     first = rows.sort_by([(name, "ascending") for name in ROW]).slice(0, 1).to_pylist()[0]
     return " with ".join("no event" if first[name] == NOBODY else f"event {first[name]:,}" for name in ROW)

@@ -42,7 +42,7 @@ def audit_log(workspace: Workspace) -> Iterator[Finding]:
     for piece in pieces(workspace.lake, tables.RAW_EVENTS, version, [c.SEQ, c.ARRIVAL, c.CLOCK, c.BATCH]):
         log.add(piece)
     faults = log.numbers.faults({0: workspace.progress.log_end()}, {0: log_begins_at(workspace)})
-    yield from _said(workspace, tables.RAW_EVENTS, faults, "record")
+    yield from _findings_of(workspace, tables.RAW_EVENTS, faults, "record")
     if faults.misplaced:
         what = f"the clock of record {some(_numbers(faults.misplaced))} is before the clock of an earlier record"
         yield wrong_rows(workspace, tables.RAW_EVENTS, what)
@@ -122,7 +122,7 @@ def clocks_before(workspace: Workspace) -> Mapping[int, int | None]:
     return by_ingestion
 
 
-def _said(workspace: Workspace, table: str, faults: Faults, what: str, of: str = "") -> Iterator[Finding]:
+def _findings_of(workspace: Workspace, table: str, faults: Faults, what: str, of: str = "") -> Iterator[Finding]:
     """Yield what is missing, or there twice."""
     if faults.n_missing:
         sentence = (
@@ -166,7 +166,7 @@ def _audit_control(workspace: Workspace) -> Iterator[Finding]:
         seqs = integers(piece["_control_seq"])
         numbers.add(np.zeros(len(seqs), np.int64), seqs, (seqs, seqs))
     faults = numbers.faults()
-    yield from _said(workspace, tables.LOG_CONTROL, faults, "control item")
+    yield from _findings_of(workspace, tables.LOG_CONTROL, faults, "control item")
     if not len(numbers.runs):
         yield wrong_rows(
             workspace, tables.LOG_CONTROL, "it has no control item, not even the spec of the first batch"
@@ -187,7 +187,7 @@ def audit_releases(workspace: Workspace) -> Iterator[Finding]:
     n_removed = Counts.sum(commit.counts for commit in workspace.batches.counted()).get(REMOVED_RELEASES, 0)
     if n_removed and faults.n_missing <= n_removed:  # of a timeline that has no row left none is missed
         faults = replace(faults, missing=[], n_missing=0)
-    yield from _said(workspace, table, faults, "`_release_seq`")
+    yield from _findings_of(workspace, table, faults, "`_release_seq`")
     if misplaced := _misplaced(workspace, faults.misplaced, timelines):
         what = f"`_release_seq` {some(_numbers(misplaced))} does not follow `_timestamp` and `_arrival_seq`"
         yield wrong_rows(workspace, table, what)

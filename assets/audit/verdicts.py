@@ -306,8 +306,8 @@ class _Comparison:
             expected &= ~places.is_let_in
         may_be_gone = places.may_be_gone(part.seqs, recounted) & (copies[at] == 0)
         copies[at[may_be_gone]] = 1
-        self.faults.lost += self._named(places, expected & (copies == 0))
-        self.faults.doubled += self._named(places, (copies > 1) | (~expected & ~places.is_let_in & (copies > 0)))
+        self.faults.lost += self._seqs_where(places, expected & (copies == 0))
+        self.faults.doubled += self._seqs_where(places, (copies > 1) | (~expected & ~places.is_let_in & (copies > 0)))
         is_there = ~places.is_let_in[at] & (copies[at] == 1) & ~may_be_gone
         self._compare_reasons(part.seqs, places.code[at], recounted, is_there)
         is_timed = (places.us[at] != NONE) & (recounted == _ACCEPTED) & ~places.is_let_in[at]
@@ -316,7 +316,7 @@ class _Comparison:
         for number in np.flatnonzero(is_timed & (places.us[at] != part.t))[:_MOST_NAMED].tolist():
             self.faults.times.append((int(part.seqs[number]), int(places.us[at][number]), int(part.t[number])))
 
-    def _named(self, places: _Places, which: Flags) -> list[int]:
+    def _seqs_where(self, places: _Places, which: Flags) -> list[int]:
         return [places.seqs.start + int(number) for number in np.flatnonzero(which)[:_MOST_NAMED]]
 
     def _compare_reasons(

@@ -119,7 +119,7 @@ def tell_rebuilt(telling: Telling, shadow: Shadow, commit: Commit, before: Befor
     if has_forgotten:
         rows = show.table_rows(workspace.lake, tables.RAW_EVENTS)
         telling.report(dg.AssetMaterialization(key(workspace.file, tables.RAW_EVENTS), metadata={**rows, **about}))
-    for name in _written(shadow):
+    for name in _written_assets(shadow):
         has_rows = name in (*workspace.tables, tables.BATCHES)
         rows = show.table_rows(workspace.lake, name) if has_rows else {}
         rows |= show.losses(lost) if name == tables.DEAD_LETTERS else {}
@@ -157,7 +157,7 @@ def _in_words(days: Sequence[str]) -> str:
     return ", ".join(days[:_MOST_SHOWN]) + ending
 
 
-def _written(shadow: Shadow) -> list[str]:
+def _written_assets(shadow: Shadow) -> list[str]:
     """Return the assets of a live run whose tables the rebuild wrote."""
     results = ["window_results"] if shadow.chosen else []
     ordered = [tables.ORDERED_EVENTS] if tables.ORDERED_EVENTS in shadow.plan.tables else []

@@ -97,12 +97,12 @@ def plan_forgetting(workspace: Workspace, reason: str, rows: Numbers) -> Rebuild
     plan = plan_rebuild(workspace, Scope.ALL, reason)  # first: it finds a log that is lost or damaged
     refuse_another_past(workspace, "as all of them are made again without the records")
     _refuse_unfit(workspace, rows)
-    argument = {"records": ranges_of(_judged(excluded(workspace), rows)), ROWS: ranges_of(rows)}
+    argument = {"records": ranges_of(_judged_seqs(excluded(workspace), rows)), ROWS: ranges_of(rows)}
     item = control_item(_OPEN_END, FORGET, reason, argument=json.dumps(argument, separators=(",", ":")))
     return replace(plan, items=(item,))
 
 
-def _judged(out: Excluded, rows: Numbers) -> Numbers:
+def _judged_seqs(out: Excluded, rows: Numbers) -> Numbers:
     return np.asarray(out.places_of(rows), np.int64)
 
 
