@@ -182,8 +182,8 @@ def _failing(batch: BatchWriter) -> _Met:
     failing = counts.of_windows(Reason.BAD_EXPRESSION, [window.name for window in workspace.spec.windows])
     failing = {f"aggregates of `{name}`": n for name, n in failing.items()}
     failing["time of the event"] = counts.refused.get(Reason.BAD_EXPRESSION, 0)
-    what, n = max(failing.items(), key=lambda item: item[1])
-    sentence = f"the {what} failed on {n:,} of {records:,} records; limit {MOST_FAILING * 100:g} %"
+    expression, n = max(failing.items(), key=lambda item: item[1])
+    sentence = f"the {expression} failed on {n:,} of {records:,} records; limit {MOST_FAILING * 100:g} %"
     too_many = max(n - int(records * MOST_FAILING), 0)
     beyond = Measured("records on which an expression failed beyond the limit", 0, too_many, sentence)
     return _Met((beyond,), {"failing_percent": 100 * n / max(records, 1)})

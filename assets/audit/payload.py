@@ -74,8 +74,8 @@ def audit_payload(workspace: Workspace, readable: Callable[[str], bool]) -> Iter
     for table, changed_seqs in (*by_table.items(), (tables.DEAD_LETTERS, changed_letters)):
         if changed_seqs:
             rows = "dead letter" if table == tables.DEAD_LETTERS else "event"
-            what = f"the payload of {plural(len(changed_seqs), rows)} is not the one of the record"
-            yield wrong_rows(workspace, table, f"{what} in `{tables.RAW_EVENTS}`: {some(sorted(changed_seqs))}")
+            sentence = f"the payload of {plural(len(changed_seqs), rows)} is not the one of the record"
+            yield wrong_rows(workspace, table, f"{sentence} in `{tables.RAW_EVENTS}`: {some(sorted(changed_seqs))}")
 
 
 def _copies(workspace: Workspace) -> Iterator[_Copies]:

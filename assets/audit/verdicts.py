@@ -339,25 +339,25 @@ class _Comparison:
         workspace = self.workspace
         events = tables.ORDERED_EVENTS if self._knows_accepted else tables.DEAD_LETTERS
         if self.faults.lost:
-            what = f"{plural(len(self.faults.lost), 'record')} of the log ended nowhere: {some(self.faults.lost)}"
-            yield wrong_rows(workspace, events, what)
+            sentence = f"{plural(len(self.faults.lost), 'record')} of the log ended nowhere: {some(self.faults.lost)}"
+            yield wrong_rows(workspace, events, sentence)
         if self.faults.doubled:
-            what = f"{plural(len(self.faults.doubled), 'record')} of the log ended in more than one place"
-            yield wrong_rows(workspace, events, f"{what}, or should not be there: {some(self.faults.doubled)}")
+            sentence = f"{plural(len(self.faults.doubled), 'record')} of the log ended in more than one place"
+            yield wrong_rows(workspace, events, f"{sentence}, or should not be there: {some(self.faults.doubled)}")
         for (code, recounted), seqs in self.faults.others.items():
             table = events if code == _WORDS[_ACCEPTED] else tables.DEAD_LETTERS
-            what = f"{plural(len(seqs), 'record is', 'records are')} {code}, and by the recount {recounted}"
-            yield wrong_rows(workspace, table, f"{what}: {some(seqs)}")
+            sentence = f"{plural(len(seqs), 'record is', 'records are')} {code}, and by the recount {recounted}"
+            yield wrong_rows(workspace, table, f"{sentence}: {some(seqs)}")
         if self.faults.times:
             seq, there_us, wanted_us = self.faults.times[0]
             records = plural(len(self.faults.times), "record")
-            what = f"`_timestamp` of {records} is not as recounted, such as of record {seq:,}"
+            sentence = f"`_timestamp` of {records} is not as recounted, such as of record {seq:,}"
             yield wrong_rows(
-                workspace, events, f"{what}: {Instant(there_us)}, and {Instant(wanted_us)} by the recount"
+                workspace, events, f"{sentence}: {Instant(there_us)}, and {Instant(wanted_us)} by the recount"
             )
         if self.faults.watermarks:
-            what = f"the watermark after batch {some(self.faults.watermarks)} is not the recounted one"
-            yield wrong_rows(workspace, tables.WATERMARKS, what)
+            sentence = f"the watermark after batch {some(self.faults.watermarks)} is not the recounted one"
+            yield wrong_rows(workspace, tables.WATERMARKS, sentence)
 
 
 def _codes(part: Recounted, *, drops: bool) -> NDArray[np.int8]:

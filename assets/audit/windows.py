@@ -119,12 +119,15 @@ def _findings(
     if wrong:
         yield of_window(workspace, window, _sentence_on(wrong))
     if doubled:
-        what = f"{plural(len(doubled), 'window and group is', 'windows and groups are')} there more than once"
-        yield of_window(workspace, window, f"{what}: {_key_of(doubled[0])}")
+        sentence = f"{plural(len(doubled), 'window and group is', 'windows and groups are')} there more than once"
+        yield of_window(workspace, window, f"{sentence}: {_key_of(doubled[0])}")
     if nowhere_seqs:
-        what, whom = plural(len(nowhere_seqs), "event is", "events are"), "it" if len(nowhere_seqs) == 1 else "them"
-        what = f"{what} in no final result, and no open window needs {whom}: {some(nowhere_seqs)}"
-        yield of_window(workspace, window, what)
+        sentence, pronoun = (
+            plural(len(nowhere_seqs), "event is", "events are"),
+            "it" if len(nowhere_seqs) == 1 else "them",
+        )
+        sentence = f"{sentence} in no final result, and no open window needs {pronoun}: {some(nowhere_seqs)}"
+        yield of_window(workspace, window, sentence)
 
 
 def _sentence_on(wrong: Sequence[WrongResult]) -> str:

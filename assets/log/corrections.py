@@ -219,7 +219,7 @@ def sentence_of(correction: Correction) -> str:
     by = f" (batch {maker['batch']} of {maker['pipeline']}, {maker['of']}{why})" if maker else ""
     new = len(correction.rows) - correction.replaced
     counts = {"replaces": correction.replaced, "takes away": len(correction.removed), "adds": new}
-    did = ", ".join(f"{what} {n:,} record{'' if n == 1 else 's'}" for what, n in counts.items() if n)
+    did = ", ".join(f"{verb} {n:,} record{'' if n == 1 else 's'}" for verb, n in counts.items() if n)
     sentence = f"{correction.source}: version {correction.version.version}{by} {did or 'changes no record'}"
     if not correction.unknown:
         return sentence

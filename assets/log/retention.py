@@ -166,15 +166,15 @@ def ensure_in_log(workspace: Workspace, first_seq: int, end_seq: int) -> None:
         raise _refusal(workspace, removal, needed, f"something from {removal.before_seq:,} on")
 
 
-def ensure_whole_log(workspace: Workspace, what: str) -> None:
-    """Check that the log has its first record: `what` begins with it.
+def ensure_whole_log(workspace: Workspace, task: str) -> None:
+    """Check that the log has its first record: `task` begins with it.
 
     Raises:
         SpecError: `retention` has removed it.
     """
     removal = removed_log(workspace)
     if removal is not None:
-        raise _refusal(workspace, removal, f"{what} begins with the first one", "a log that has its first record")
+        raise _refusal(workspace, removal, f"{task} begins with the first one", "a log that has its first record")
 
 
 def _refusal(workspace: Workspace, removal: Gone, needed: str, expected: str) -> SpecError:

@@ -137,7 +137,7 @@ def of_decision(plan: RebuildPlan, differs: Sequence[Difference]) -> show.Metada
     if forgets(plan):  # Dagster keeps no value of a result that a forgotten record was in
         counts = [{"window": window.window, **window.counts, "days": _in_words(window.days)} for window in differs]
         return {"records forgotten": plan.records, "differences": show.rows_as_table(counts)}
-    what = "records let in or refused again" if decides_on_letters(plan) else "records taken out or back"
+    heading = "records let in or refused again" if decides_on_letters(plan) else "records taken out or back"
     counts = [{"window": window.window, **window.counts, "days": _in_words(window.days)} for window in differs]
     shown = [
         {"window": window.window, **row.key, "before": row.before, "after": row.after}
@@ -145,7 +145,7 @@ def of_decision(plan: RebuildPlan, differs: Sequence[Difference]) -> show.Metada
         for row in window.rows[:_MOST_SHOWN]
     ]
     return {
-        **({what: plan.records} if plan.records else {}),
+        **({heading: plan.records} if plan.records else {}),
         "differences": show.rows_as_table(counts),
         **({"results": show.rows_as_table(shown)} if shown else {}),
         "days": dg.MetadataValue.json({window.window: [*window.days] for window in differs}),

@@ -368,11 +368,11 @@ def begun(workspace: Workspace) -> str:
     """Describe how far a rebuild has come that was begun and has not ended; empty if there is none."""
     left = Lake(workspace.folder / tables.REBUILD / workspace.spec.name)
     rebuilt = _last_rebuild(workspace)
-    what = {} if rebuilt is None else RebuildInput.of(rebuilt.plan).rebuild
-    if not what or not left.exists(tables.BATCHES):
+    identity = {} if rebuilt is None else RebuildInput.of(rebuilt.plan).rebuild
+    if not identity or not left.exists(tables.BATCHES):
         return ""
     last = BatchLog(left).last_commit()
-    of = " and ".join(what["windows"]) or "all tables"
+    of = " and ".join(identity["windows"]) or "all tables"
     judged = plan_end(last.plan) if last else 0
     return f"of {of}, {judged:,} of {workspace.progress.processed_end():,} records judged again"
 

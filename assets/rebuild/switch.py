@@ -414,8 +414,8 @@ def _under(new: str, old: str, count: str) -> str | None:
     name = count.removeprefix(removed)
     if name in (f"windows/{old}", f"history/{old}"):
         return f"{removed}{name.partition('/')[0]}/{new}"
-    window, _, what = name.rpartition(".")
-    return f"{removed}{new}.{what}" if window == old else None
+    window, _, kind = name.rpartition(".")
+    return f"{removed}{new}.{kind}" if window == old else None
 
 
 def drop_windows(workspace: Workspace, run_id: str, names: Sequence[str], reason: str | None = None) -> Commit:

@@ -95,8 +95,8 @@ def _merge_marked(shadow: Shadow, plan: Plan, table: str, others_names: Collecti
     mark = tables.open_in_column(payload_of(workspace).names)
     names = [window.name for window in shadow.chosen]
     marked = []
-    for side, those in ((shadow.tables, names), *([(workspace, others_names)] if others_names else [])):
-        marks = F.array_intersect(mark, F.array(*map(F.lit, those)))
+    for side, windows in ((shadow.tables, names), *([(workspace, others_names)] if others_names else [])):
+        marks = F.array_intersect(mark, F.array(*map(F.lit, windows)))
         marked.append(live_events(side, table).withColumn(mark, marks).where(F.size(mark) > 0))
     both = reduce(DataFrame.unionByName, marked)
     event_columns = [quoted(name) for name in both.columns if name not in (c.SEQ, mark, c.BATCH)]

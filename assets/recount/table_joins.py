@@ -67,7 +67,7 @@ def wrong_answers(workspace: Workspace, join: JoinSpec, stretch: Stretch) -> dic
         "too many": np.append(lefts.seqs[~is_right & has_row & ~may_have_row], np.setdiff1d(seqs, lefts.seqs)),
         "not what its table says": lefts.seqs[~is_right & has_row & may_have_row],
     }
-    return {what: pa.table([left_seqs, np.full(len(left_seqs), NOBODY)], ROW) for what, left_seqs in wrong.items()}
+    return {fault: pa.table([left_seqs, np.full(len(left_seqs), NOBODY)], ROW) for fault, left_seqs in wrong.items()}
 
 
 def _written_hashes(workspace: Workspace, join: JoinSpec, stretch: Stretch) -> tuple[Numbers, Numbers, int]:

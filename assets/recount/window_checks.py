@@ -232,11 +232,13 @@ def _sql_names(window: WindowSpec, *columns: str) -> list[str]:
     return [f"{literal(window.name)} AS window_name", *columns, group_values(window.group_columns)]
 
 
-def _none_of(frames: Sequence[DataFrame], expectation: Expectation, what: str) -> Counted:
+def _none_of(frames: Sequence[DataFrame], expectation: Expectation, rows_named: str) -> Counted:
     rows = readable(reduce(DataFrame.unionByName, frames).limit(_MOST_SHOWN + 1)).collect() if frames else []
     sample = [row.asDict(recursive=True) for row in rows[:SAMPLE_ROWS]]
     n = f"more than {_MOST_SHOWN:,}" if len(rows) > _MOST_SHOWN else f"{len(rows):,}"
-    return Counted(expectation, [Measured(what, 0, len(rows), f"{what}: {n}; expected none")], lambda: sample)
+    return Counted(
+        expectation, [Measured(rows_named, 0, len(rows), f"{rows_named}: {n}; expected none")], lambda: sample
+    )
 
 
 def _doubled(workspace: Workspace, window: WindowSpec, look: Look) -> DataFrame:

@@ -149,7 +149,7 @@ def difference_in_plain(window: Difference) -> dict[str, Any]:
 
 def difference_in_words(window: Difference, *, would: bool) -> Iterator[str]:
     """Return what differs of a window, or would, in lines: how many results, their days, and the first of them."""
-    counts = ", ".join(f"{n:,} {what}" for what, n in window.counts.items() if n)
+    counts = ", ".join(f"{n:,} {kind}" for kind, n in window.counts.items() if n)
     if not counts:
         yield f"  windows/{window.window}: no result {'would differ' if would else 'differs'}"
         return

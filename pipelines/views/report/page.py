@@ -121,8 +121,8 @@ def of_window(window: WindowSpec, joins: Collection[str] = ()) -> str:
     if window.having is not None:
         parts.append(Markup("Only results where {}.").format(code(window.having)))
     if window.allowed_lateness:
-        what = "late events" if window.input is None else "results of late events"
-        parts.append(f"Takes {what} for {format_duration(window.allowed_lateness)} after its end.")
+        noun = "late events" if window.input is None else "results of late events"
+        parts.append(f"Takes {noun} for {format_duration(window.allowed_lateness)} after its end.")
     if isinstance(window.emit, Early):
         every = format_duration(window.emit.early)
         parts.append(
