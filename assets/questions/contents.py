@@ -205,7 +205,8 @@ class Contents:
         for table in (tables.ORDERED_EVENTS, tables.HELD_EVENTS):
             stored_columns = list(dict.fromkeys([c.SEQ, c.TIMESTAMP, *columns]))
             for piece in pieces(self.workspace.lake, table, self._version(table), stored_columns, within):
-                values = [piece[c.SEQ], piece[c.TIMESTAMP].cast(pa.int64()), *[_texts(piece[n]) for n in columns]]
+                texts = [piece[name].cast(pa.string()) for name in columns]
+                values = [piece[c.SEQ], piece[c.TIMESTAMP].cast(pa.int64()), *texts]
                 tables_read.append(pa.table(values, names=names))
         return pa.concat_tables([pa.schema(list(zip(names, kinds, strict=True))).empty_table(), *tables_read])
 
@@ -304,10 +305,6 @@ def as_text(value: Any) -> str | None:
     if isinstance(value, bool):
         return str(value).lower()
     return None if value is None else str(value)
-
-
-def _texts(values: pa.Array) -> pa.Array:
-    return values.cast(pa.string())
 
 
 def events_of(workspace: Workspace, first_seq: int, end_seq: int, accepted: pa.Table) -> DataFrame:

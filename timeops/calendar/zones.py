@@ -87,8 +87,8 @@ def _problem(session: "SparkSession", zone: str) -> Problem | None:
         return None
     at, by_java, by_python = different
     return Problem(
-        f"`{zone}` has different rules in two databases: at {at:%Y-%m-%d %H:%M} UTC its offset is {_shown(by_java)} "
-        f"by Java's (release {java_release(session)}) and {_shown(by_python)} by Python's",
+        f"`{zone}` has different rules in two databases: at {at:%Y-%m-%d %H:%M} UTC its offset is {_hours(by_java)} "
+        f"by Java's (release {java_release(session)}) and {_hours(by_python)} by Python's",
         expected=f"the same rules from 1970 to {LAST_YEAR}: Spark computes with Java's, plans are made with Python's",
         remedy="update Java, and the system's zone files or the package tzdata, to the same release",
     )
@@ -143,6 +143,6 @@ def _python_offsets(zone: str) -> Offsets:
     return offsets
 
 
-def _shown(offset_s: int) -> str:
+def _hours(offset_s: int) -> str:
     sign, minutes = "-" if offset_s < 0 else "+", abs(offset_s) // 60
     return f"{sign}{minutes // 60:02}:{minutes % 60:02}"

@@ -155,7 +155,7 @@ def without_overflow(aggregate: str, columns: Columns, *, in_decimals: bool = Fa
     aggregate = without_minus_zeros(aggregate, columns)
     text, copied = "", 0
     for call, kind in _sums(aggregate, columns):
-        exact = _whole(call, kind, in_decimals=in_decimals)
+        exact = _exact_sql(call, kind, in_decimals=in_decimals)
         if exact is not None:
             text += f"{aggregate[copied : call.start]}{exact}"
             copied = call.stop
@@ -182,14 +182,14 @@ def without_minus_zeros(aggregate: str, columns: Columns) -> str:
 
 def overflow_in(aggregate: str, columns: Columns) -> str | None:
     """Return SQL of a BOOLEAN aggregate, never null: a sum or average in it does not fit; None where all do."""
-    wholes = [(call, _whole(call, kind, in_decimals=True)) for call, kind in _sums(aggregate, columns)]
+    wholes = [(call, _exact_sql(call, kind, in_decimals=True)) for call, kind in _sums(aggregate, columns)]
     conditions = [
         f"(count({call.argument}){call.clauses} > 0 AND {exact} IS NULL)" for call, exact in wholes if exact
     ]
     return " OR ".join(conditions) if conditions else None
 
 
-def _whole(call: AggregateCall, kind: DataType, *, in_decimals: bool) -> str | None:
+def _exact_sql(call: AggregateCall, kind: DataType, *, in_decimals: bool) -> str | None:
     """Return SQL of a sum or an average that is the same in any order of rows; None where Spark's own is."""
     if isinstance(kind, DecimalType):
         return _of_decimals(call, kind)

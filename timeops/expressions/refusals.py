@@ -256,12 +256,12 @@ def faults_of(columns: Columns, texts: Iterable[str]) -> dict[str, str]:
             continue
         # In a job, as only there Spark says which error of Java it met.
         record = session.range(failed[0], failed[0] + 1).selectExpr(f"id AS {_ID}", *values)
-        if sentence := _said(record, expression.text, always=len(failed) == _RECORDS):
+        if sentence := _error_text(record, expression.text, always=len(failed) == _RECORDS):
             faults[expression.text] = sentence
     return faults
 
 
-def _said(record: DataFrame, expression: str, *, always: bool) -> str:
+def _error_text(record: DataFrame, expression: str, *, always: bool) -> str:
     """Return what Spark says of an expression that fails on a record; nothing where it blames the record."""
     try:
         record.select(F.expr(f"({bounded(expression)}\n)")).collect()

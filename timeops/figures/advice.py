@@ -125,7 +125,7 @@ class LogNeeds:
     @cached_property
     def ordered_us(self) -> Array:
         """`least_us` of the records that rule 3 judges, the least first."""
-        return _judged(np.sort(self.least_us))
+        return _judged_us(np.sort(self.least_us))
 
     def lost(self, tolerance_us: int) -> int:
         """Return how many are behind the watermark with an out-of-orderness."""
@@ -155,7 +155,7 @@ class LogNeeds:
         return np.sort(held[(self.t[place] >= passed) & (least <= held)])
 
 
-def _judged(ordered_us: Array) -> Array:
+def _judged_us(ordered_us: Array) -> Array:
     """Leave out the records that rule 3 does not judge, of `least_us` in order."""
     return ordered_us[np.searchsorted(ordered_us, 0) :]
 
@@ -294,7 +294,7 @@ def _by_value(by: str, least_us: Array, is_late: Array, parts: Mapping[str, Sequ
     optional = []
     for value, slices in parts.items():
         least, late = (np.concatenate([rows[part] for part in slices]) for rows in (least_us, is_late))
-        optional.append(_delay(by, value, _judged(np.sort(least)), late))
+        optional.append(_delay(by, value, _judged_us(np.sort(least)), late))
     return sorted(
         (delay for delay in optional if delay is not None),
         key=lambda delay: (-delay.lost, -delay.most_us, delay.value),

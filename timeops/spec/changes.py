@@ -307,7 +307,7 @@ def _source_renamed(name: str, old: str, former: Mapping[str, str], spec: Spec) 
     time, windows = spec.time, [window for window in spec.windows if _names_sources(window)]
     meaning, effect, past = _FROM_HERE_ON, "what was read from it is kept under the new name", Scope.NOTHING
     if former.get(name, old) != old:
-        meaning, effect = Meaning.REFUSED, _taken(name, former[name])
+        meaning, effect = Meaning.REFUSED, _name_is_taken(name, former[name])
     elif any(mentions(text, "_source") for text in (*time.over, *time.deduplicate_by, time.timestamp_by or "")):
         meaning, effect = Meaning.NEEDS_THE_PAST, "`time` depends on `_source`: all tables must be recomputed"
     elif windows:
@@ -319,7 +319,7 @@ def _source_renamed(name: str, old: str, former: Mapping[str, str], spec: Spec) 
     return Change(f"sources[{name}].was", None, old, meaning, effect, past, sentence=sentence)
 
 
-def _taken(name: str, heir: str) -> str:
+def _name_is_taken(name: str, heir: str) -> str:
     return f"`{heir}` was called `{name}` before, and its records in the log have that name: choose another one"
 
 
@@ -410,7 +410,7 @@ def _new_source(name: str, again: str | None, heir: str | None, spec: Spec) -> C
     path = f"sources[{name}]"
     if again is not None or heir is not None:
         advice = f"it would read again what `{again}` has read: write `was: {again}` next to the new name"
-        effect = advice if heir in (None, again) else _taken(name, str(heir))
+        effect = advice if heir in (None, again) else _name_is_taken(name, str(heir))
         return Change(path, None, name, Meaning.REFUSED, effect, sentence=f"`{name}` new")
     source = next(source for source in spec.sources if source.name == name)
     since = "once each of its splits has had an event" if source.splits else "once it has had an event"
@@ -418,7 +418,7 @@ def _new_source(name: str, again: str | None, heir: str | None, spec: Spec) -> C
     return Change(path, None, name, _FROM_HERE_ON, effect, sentence=f"`{name}` new")
 
 
-def _moved(before: Mapping[str, Any], now: Mapping[str, Any], key: str, spec: Spec) -> str:
+def _effect_of_move(before: Mapping[str, Any], now: Mapping[str, Any], key: str, spec: Spec) -> str:
     """Say what becomes of input that was read where a source is elsewhere now; splits of topics stay."""
     effect = _MOVED[now["kind"], key]
     if key not in ("topics", "topic_pattern") or "split" in now:
@@ -451,7 +451,7 @@ def _of_source(before: Mapping[str, Any], now: Mapping[str, Any], path: str, spe
         if name == "split":
             decision = _of_split(spec)
         if (now["kind"], name) in _MOVED:
-            decision = _FROM_HERE_ON, _moved(before, now, name, spec)
+            decision = _FROM_HERE_ON, _effect_of_move(before, now, name, spec)
         yield from _decided(before.get(name), now.get(name), f"{path}.{name}", decision)
 
 
@@ -511,11 +511,11 @@ def _used_by(column: str, spec: Spec) -> str:
         for window in windows
         if window.name not in groups and any(mentions(text, column) for text in window.event_expressions)
     ]
-    grouping = f"; {_named(groups)} by it, so these records form its null group" if groups else ""
-    return f"{grouping}; {_named(names, 'computes', 'compute')} with it" if names else grouping
+    grouping = f"; {_names_with_verb(groups)} by it, so these records form its null group" if groups else ""
+    return f"{grouping}; {_names_with_verb(names, 'computes', 'compute')} with it" if names else grouping
 
 
-def _named(windows: Sequence[str], singular: str = "groups", plural: str = "group") -> str:
+def _names_with_verb(windows: Sequence[str], singular: str = "groups", plural: str = "group") -> str:
     return f"{' and '.join(f'`{name}`' for name in windows)} {singular if len(windows) == 1 else plural}"
 
 
@@ -624,7 +624,7 @@ def _was_and_is(change: Change, old: Mapping[str, Any], new: Mapping[str, Any]) 
     before, now = change.before, change.now
     before = _value_at(change.path, old) if before is None else before
     now = _value_at(change.path, new) if now is None else now
-    return f"was {_shown(before)}, is {_shown(now)}"
+    return f"was {_value_in_words(before)}, is {_value_in_words(now)}"
 
 
 def _value_at(path: str, spec: Any) -> Any:
@@ -637,7 +637,7 @@ def _value_at(path: str, spec: Any) -> Any:
     return spec
 
 
-def _shown(value: Any) -> str:
+def _value_in_words(value: Any) -> str:
     if value is None:
         return "not set"
     text = json.dumps(value, ensure_ascii=False)

@@ -296,7 +296,7 @@ def _is_noise(key: str, item: Any) -> bool:
     return (key == "title" and isinstance(item, str)) or (key == "default" and isinstance(item, dict | None))
 
 
-def _given(key: str, *values: str) -> Json:
+def _has_value(key: str, *values: str) -> Json:
     """Return the condition that a key is there with one of some values."""
     return {"required": [key], "properties": {key: {"enum": list(values)}}}
 
@@ -311,14 +311,14 @@ def _option_rules() -> list[Json]:
         }
         if "sep" in options:
             allowed["not"] = {"required": ["sep", "delimiter"]}
-        rules.append({"if": _given("format", *spellings), "then": {"properties": {"options": allowed}}})
+        rules.append({"if": _has_value("format", *spellings), "then": {"properties": {"options": allowed}}})
     return rules
 
 
 def _kind_rules() -> list[Json]:
     return [
         {
-            "if": _given("kind", kind),
+            "if": _has_value("kind", kind),
             "then": {
                 "required": list(shape.needs),
                 "properties": {

@@ -131,7 +131,7 @@ def empty_rows(results: DataFrame, segment: WindowSegment, window: WindowSpec, o
         rows = rows.unionByName(segment.closing(segment.flushed_windows, window).select(*rows.columns))
     owed = _owed(rows, groups, fresh, segment, window, only=only)
     if may_wait(window, segment.adjusted.rules):
-        dated = owed.join(_reached(owed, groups, fresh, segment), [*BY_END], "left")
+        dated = owed.join(_marks_reached(owed, groups, fresh, segment), [*BY_END], "left")
     else:
         dated = owed.withColumn(REACHED_W, F.lit(None).cast("bigint"))
     of_nothing = with_aggregates(accepted.where(F.lit(False)).groupBy(), window.aggregates)
@@ -210,7 +210,7 @@ def _given_between(groups: DataFrame, fresh: DataFrame, segment: WindowSegment, 
     return with_ends.selectExpr(c.TIMELINE, f"{behind} AS {_BEHIND}", f"{upto} AS {_UPTO}")
 
 
-def _reached(owed: DataFrame, groups: DataFrame, fresh: DataFrame, segment: WindowSegment) -> DataFrame:
+def _marks_reached(owed: DataFrame, groups: DataFrame, fresh: DataFrame, segment: WindowSegment) -> DataFrame:
     """Find when an event of the segment came into owed windows or later ones of their timelines.
 
     Returns:

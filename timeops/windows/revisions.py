@@ -231,7 +231,7 @@ def revised_contents(segment: WindowSegment, kind: WindowKind) -> DataFrame:
     same = same_in("event", "moment", (*keys_of(kind), *group_names(kind.window)))
     so_far = F.expr(f"event.{RANK} <= moment.{RANK}")
     of_moment = [f"moment.{name}" for name in (REVISION, IS_FINAL, IS_TAKEN_BACK, WATERMARK)]
-    is_new = f"event.{RANK} > {_PREVIOUS} AND {_reached(W_BEFORE, kind.window, f'event.{END}')}"
+    is_new = f"event.{RANK} > {_PREVIOUS} AND {_passes_end(W_BEFORE, kind.window, f'event.{END}')}"
     cause = f"CASE WHEN {IS_TAKEN_BACK} THEN {_CHANGED_BY} WHEN {is_new} THEN {SEQ} END AS {CAUSE}"
     return event.join(moment, same & so_far).selectExpr("event.*", *of_moment, cause)
 
@@ -254,10 +254,10 @@ def _rank(window: WindowSpec, clock_us: str, watermark_us: str, seq: str) -> str
         return shifted(floor_to(clock_us, window.early_every_us), window.early_every_us)
     every_us = window.revise_every_us
     late = shifted(floor_to(clock_us, every_us), every_us) if every_us else seq
-    return f"IF({_reached(watermark_us, window)}, {late}, {ON_TIME}L)"
+    return f"IF({_passes_end(watermark_us, window)}, {late}, {ON_TIME}L)"
 
 
-def _reached(watermark_us: str, window: WindowSpec, end_us: str = END) -> str:
+def _passes_end(watermark_us: str, window: WindowSpec, end_us: str = END) -> str:
     """Return SQL of a BOOLEAN, never null: a watermark has passed the end of the window."""
     end = instant_of_end(end_us, window)
     return f"coalesce({watermark_us} >= {shifted(end, window.ends_inside_us)}, false)"

@@ -456,7 +456,7 @@ class Sessions:
             keys = (c.TIMELINE, c.SEQ)
         may_be_late = segment.adjusted.rules.time.out_of_order == "keep" or self.window.across
         keeps = may_be_late and self.window.input is None
-        rows, group, closed = self._told(segment, keys, keeps=keeps)
+        rows, group, closed = self._loop_input(segment, keys, keeps=keeps)
         t, one_gap = integers(rows[c.T_FINAL]), self.window.gap_by is None
         events = Came(
             group=group,
@@ -549,7 +549,9 @@ class Sessions:
             return beside(with_groups(taking, self.window), added, keys)
         return with_groups(beside(events, added, keys), self.window)
 
-    def _told(self, segment: WindowSegment, keys: Sequence[str], *, keeps: bool) -> tuple[pa.Table, Array, Array]:
+    def _loop_input(
+        self, segment: WindowSegment, keys: Sequence[str], *, keeps: bool
+    ) -> tuple[pa.Table, Array, Array]:
         """Return what the loop takes: the events that take part, the numbers of their groups, CLOSED by flushes."""
         window, over = self.window, segment.adjusted.rules.time.over
         timeline = [c.TIMELINE] if over or window.input is not None else []
