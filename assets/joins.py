@@ -197,10 +197,10 @@ def _doubled(rows: pa.Table, join: JoinSpec) -> int:
 
 def _accounts(batch: Batch, join: JoinSpec, written: pa.Table | None) -> list[Measured]:
     counts, name = batch.workspace.progress.counts_of(batch.plan.batch_id), join.name
-    of_left = tuple(counts.get(f"{name}.{what}", 0) for what in ("left", "answered", "left_closed"))
+    of_left = tuple(counts.get(f"{name}.{side}", 0) for side in ("left", "answered", "left_closed"))
     accounts = [_account(batch, join, "left", of_left)]
     if join.is_interval:
-        of_right = tuple(counts.get(f"{name}.{what}", 0) for what in ("right", "right_answered", "right_closed"))
+        of_right = tuple(counts.get(f"{name}.{side}", 0) for side in ("right", "right_answered", "right_closed"))
         return [*accounts, _account(batch, join, "right", of_right)]
     final = 0 if written is None else pc.sum(pc.fill_null(written["_is_final"], False)).as_py() or 0
     answered = of_left[1]

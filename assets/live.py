@@ -165,10 +165,10 @@ def _raw_events(file: SpecFile, assets: Mapping[str, dg.AssetSpec], run: LiveRun
                 show_days_first(context.instance, workspace)
             keep_names(workspace)  # of a commit that a dead run left; if they cannot be kept, nothing is begun
         _settle(context, workspace)  # what a dead run has left: nothing is read before
-        ingested = _read(context, workspace, tidemark_batch)
+        ingested = _read_input(context, workspace, tidemark_batch)
         next_ingested = ingested
         while ingested is not None and next_ingested is not None and _may_settle_later(workspace):
-            next_ingested = _read(context, workspace, tidemark_batch)
+            next_ingested = _read_input(context, workspace, tidemark_batch)
             ingested = ingested if next_ingested is None else ingested.then(next_ingested)
         _settle(context, workspace)
         if tidemark_batch.live and (why := why_never(file.spec)):
@@ -213,7 +213,7 @@ def _about_input(workspace: Workspace, read: Ingested, *, has_read: bool) -> sho
     }
 
 
-def _read(context: dg.AssetExecutionContext, workspace: Workspace, settings: BatchSettings) -> Ingested | None:
+def _read_input(context: dg.AssetExecutionContext, workspace: Workspace, settings: BatchSettings) -> Ingested | None:
     """Read what is waiting; return None if something has to be processed first."""
     pending = workspace.batches.pending("process")
     if pending is not None:

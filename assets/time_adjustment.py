@@ -100,7 +100,7 @@ def adjust_time(batch: Batch) -> TimeAdjusted:
         _write_timelines(batch, after, counts)
     else:
         _write_watermarks(batch, after, counts)
-    return TimeAdjusted(Counts(counts), _met(outcomes.sources, moved, refused), after, outcomes)
+    return TimeAdjusted(Counts(counts), _met_by_source(outcomes.sources, moved, refused), after, outcomes)
 
 
 def _counts(batch: Batch, outcomes: Outcomes, moved: BySource, refused: BySource) -> dict[str, int]:
@@ -124,7 +124,7 @@ def _counts(batch: Batch, outcomes: Outcomes, moved: BySource, refused: BySource
     return counts | (ahead if ahead.get(FURTHEST_US, 0) > micros(batch.workspace.spec.alerts.far_ahead) else {})
 
 
-def _met(sources: Sequence[str], moved: BySource, refused: BySource) -> dict[str, Met]:
+def _met_by_source(sources: Sequence[str], moved: BySource, refused: BySource) -> dict[str, Met]:
     counts = Counter(moved) + Counter(refused)
     return {
         name: Met(

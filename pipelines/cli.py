@@ -227,8 +227,8 @@ def _run_one(file: "SpecFile", settings: "Settings", options: "RunOptions") -> b
         say(f"{name}: {len(copies)} file(s) not read: their bytes were read under another name. --reread reads them.")
         say(first_lines(copies))
     if report.held_back:
-        what = "file(s)" if file.spec.reads_files_only else "input(s)"
-        say(f"{name}: {len(report.held_back)} {what} held back; everything else was processed.")
+        noun = "file(s)" if file.spec.reads_files_only else "input(s)"
+        say(f"{name}: {len(report.held_back)} {noun} held back; everything else was processed.")
         say("\n".join(report.held_back))
     return not report.held_back
 
@@ -259,7 +259,7 @@ def _run_cases(file: "SpecFile", cases: Sequence[Path]) -> int:
         show_verdicts(f"{file.spec.name}: {read.file}", verdicts)
         all_hold.append(all(verdict.holds for verdict in verdicts))
 
-    read = read_all(cases, lambda path: read_cases(file.spec, path), what="cases")
+    read = read_all(cases, lambda path: read_cases(file.spec, path), noun="cases")
     failed = for_each(read, run_them, name_of=lambda cases_file: cases_file.file)
     return failed if failed or all(all_hold) else FAILED
 

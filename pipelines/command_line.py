@@ -205,7 +205,7 @@ def read_specs(paths: Sequence[Path], overrides: Sequence[str]) -> list["SpecFil
     """
     from tidemark.pipelines.spec_files import as_shown, check_names, read_spec
 
-    files = read_all(paths, lambda path: read_spec(path, overrides), what="specs")
+    files = read_all(paths, lambda path: read_spec(path, overrides), noun="specs")
     check_names(files)
     if len({file.path for file in files}) < len(files):
         raise click.UsageError("A spec is named twice: name each one once.")
@@ -230,7 +230,7 @@ def pipeline_of(
     return Workspace(file, settings.warehouse, session, tell=tell)
 
 
-def read_all(paths: Sequence[Path], read: Callable[[Path], Read], *, what: str) -> list[Read]:
+def read_all(paths: Sequence[Path], read: Callable[[Path], Read], *, noun: str) -> list[Read]:
     """Read several files, all of them before anything is done.
 
     Raises:
@@ -252,7 +252,7 @@ def read_all(paths: Sequence[Path], read: Callable[[Path], Read], *, what: str) 
         )
         counts = f"{len(wrong)} of {len(paths)} are wrong"
         kind = SpecError if is_spec else TidemarkError
-        raise kind(f"{faults}\nNothing was done: all {what} are read first, and {counts}.")
+        raise kind(f"{faults}\nNothing was done: all {noun} are read first, and {counts}.")
     for failure in wrong.values():
         raise failure
     return files_read

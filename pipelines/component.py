@@ -204,10 +204,10 @@ class TidemarkPipelines(dg.Component, dg.Resolvable):
         specs = {file.spec.name: assets for file, assets in asset_specs(folder.files, warehouse).pipelines}
         if pipeline in {spec.pipeline for spec in folder.wrong}:  # what is downstream of a wrong spec stays as it is
             return self._translated(dg.AssetSpec(plain, group_name=pipeline)).key
-        for what, name, choices in (("pipeline", pipeline, specs), ("table", table, specs.get(pipeline, {}))):
+        for noun, name, choices in (("pipeline", pipeline, specs), ("table", table, specs.get(pipeline, {}))):
             if name not in choices:
                 raise SpecError(
-                    f"The component has no {what} `{name}`",
+                    f"The component has no {noun} `{name}`",
                     expected=f"one of {', '.join(choices)}" if choices else "a spec of it",
                     remedy=did_you_mean(name, [*choices]),
                 )

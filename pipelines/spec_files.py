@@ -223,7 +223,7 @@ def pipeline_in(path: Path) -> str:
     return re.sub(r"\W", "_", path.name.removesuffix(path.suffix), flags=re.ASCII)
 
 
-def read_text(path: Path, what: str, *, remedy: str) -> str:
+def read_text(path: Path, noun: str, *, remedy: str) -> str:
     """Read a file of the operator.
 
     Raises:
@@ -232,5 +232,5 @@ def read_text(path: Path, what: str, *, remedy: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        fault = f"{path}: {what} cannot be read ({error})"
+        fault = f"{path}: {noun} cannot be read ({error})"
         raise SpecError(fault, expected="a YAML file in UTF-8", remedy=remedy) from None

@@ -130,15 +130,15 @@ def _within(at: Path, read: Callable[[object], Any], value: object) -> Any:
         raise ProblemsError(replace(problem, at=at + problem.at) for problem in error.problems) from None
 
 
-def _of(wanted: Any, value: object, expected: str, *, remedy: str = "") -> Any:
-    if not isinstance(value, wanted):
+def _of(kind: Any, value: object, expected: str, *, remedy: str = "") -> Any:
+    if not isinstance(value, kind):
         raise misfit(value, expected, remedy)
     return value
 
 
-def _number(value: object, expected: str, *wanted: type) -> Any:
+def _number(value: object, expected: str, *kinds: type) -> Any:
     value = as_number(value)
-    if isinstance(value, bool) or not isinstance(value, wanted):
+    if isinstance(value, bool) or not isinstance(value, kinds):
         raise misfit(value, expected)
     return value
 
@@ -302,9 +302,9 @@ class Case(SpecModel):
     @property
     def segments(self) -> tuple[Step, ...]:
         """The steps; a case without steps has one, its records."""
-        *others, last = self.steps or (Step(records=self.records or ()),)
+        *steps, last = self.steps or (Step(records=self.records or ()),)
         update = {"expect": self.expect or last.expect, "end_of_input": self.end_of_input or last.end_of_input}
-        return (*others, last.model_copy(update=update))
+        return (*steps, last.model_copy(update=update))
 
     @property
     def ticks(self) -> tuple[tuple[int, datetime], ...]:
@@ -379,14 +379,14 @@ def parse_cases(text: str, spec: Spec, *, file: str) -> CasesFile:
 def _case_problems(cases: Sequence[Case], spec: Spec) -> Iterator[Problem]:
     if not cases:
         yield Problem("found no case", expected="at least one", at=("cases",))
-    seen: set[str] = set()
+    names: set[str] = set()
     for number, case in enumerate(cases):
         at: Path = ("cases", number)
-        if case.name in seen:
+        if case.name in names:
             yield Problem(
                 f"found a second case called {show(case.name)}", expected="distinct names", at=(*at, "name")
             )
-        seen.add(case.name)
+        names.add(case.name)
         for problem in (*_record_problems(case, spec), *_tick_problems(case, spec), *_table_problems(case, spec)):
             yield replace(problem, at=at + problem.at)
 

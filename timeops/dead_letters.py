@@ -69,8 +69,8 @@ def window_letters(late: DataFrame, payload: Sequence[str], window: WindowSpec) 
     span = f"struct(timestamp_micros({start}) AS start, timestamp_micros({end}) AS `end`)"
     which = "the session" if kind.merges else "the last window"
     closed = f"{which} of {window.name} for this event had closed"
-    more = f" more than {format_duration(window.allowed_lateness)} would have let it in"
-    by_events = f"{literal(f'{closed}: an allowed lateness of ')}, {_in_seconds(c.LATENESS)}, {literal(more)}"
+    ending = f" more than {format_duration(window.allowed_lateness)} would have let it in"
+    by_events = f"{literal(f'{closed}: an allowed lateness of ')}, {_in_seconds(c.LATENESS)}, {literal(ending)}"
     otherwise = literal(f"{closed}: the clock had raised the watermark past it")
     if BY_FLUSH in late.columns:
         otherwise = f"IF({BY_FLUSH}, {literal(f'{closed}: {FLUSH_HAD_CLOSED}')}, {otherwise})"
@@ -95,8 +95,8 @@ def join_letters(late: DataFrame, payload: Sequence[str], join: JoinSpec) -> Dat
     closed = f"all answers of {join.name} that the event could change were final"
     if join.is_interval:
         closed = f"the time for partners of the event in {join.name} was over"
-    more = f" more than {format_duration(join.allowed_lateness)} would have let it in"
-    by_events = f"{literal(f'{closed}: an allowed lateness of ')}, {_in_seconds(c.LATENESS)}, {literal(more)}"
+    ending = f" more than {format_duration(join.allowed_lateness)} would have let it in"
+    by_events = f"{literal(f'{closed}: an allowed lateness of ')}, {_in_seconds(c.LATENESS)}, {literal(ending)}"
     by_clock = literal(f"{closed}: the clock had raised the watermark past {'it' if join.is_interval else 'them'}")
     return late.selectExpr(
         *_FROM_LOG,

@@ -102,8 +102,8 @@ class State:
             of_window = of_all_timelines(events, apart).drop(OWN_TIMELINE) if window.across else events
             by_window[window.name] = with_more(by_window.get(window.name), of_window)
             if window.empty:
-                fresh, seen = seen_groups(of_window, window), groups.get(window.name)
-                groups[window.name] = fresh if seen is None else once(seen.unionByName(fresh), window)
+                fresh, earlier = seen_groups(of_window, window), groups.get(window.name)
+                groups[window.name] = fresh if earlier is None else once(earlier.unionByName(fresh), window)
         by_join = {join.name: with_more(self.joins.get(join.name)) for join in joins}
         stored_joins = {name: read for name, read in self.stored_joins.items() if name not in by_join}
         return replace(
@@ -124,7 +124,7 @@ class State:
     def materialized(self, materialize: Materialize) -> "State":
         """Return the same state, each of its frames computed once."""
 
-        def each(frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+        def materialized(frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
             shared = {id(frame): frame for frame in frames.values()}  # windows of one kind share a frame
             computed = {key: materialize(frame) for key, frame in shared.items()}
             return {name: computed[id(frame)] for name, frame in frames.items()}
@@ -133,10 +133,10 @@ class State:
             self.timelines,
             None if self.held is None else materialize(self.held),
             None if self.first_times is None else materialize(self.first_times),
-            each(self.events),
-            each(self.seen_groups),
-            each(self.flushed_windows),
-            each(self.joins),
+            materialized(self.events),
+            materialized(self.seen_groups),
+            materialized(self.flushed_windows),
+            materialized(self.joins),
         )
 
 
@@ -361,8 +361,8 @@ class Outcome:
     def flushed_after(self, window: WindowSpec) -> DataFrame | None:
         """Return the windows that stay closed after the segment since a flush closed them; None without a flush."""
         segment = self._segment(window, is_known=self.flushed)
-        seen, placed = self.before.seen_groups.get(window.name), self._placed_in(window) if self.flushed else None
-        return flushed_after(replace(segment, seen=seen, placed=placed), window)
+        groups, placed = self.before.seen_groups.get(window.name), self._placed_in(window) if self.flushed else None
+        return flushed_after(replace(segment, seen=groups, placed=placed), window)
 
     def seen_after(self, window: WindowSpec) -> DataFrame:
         """Return the groups that a window with `empty` has seen up to the end of the segment."""

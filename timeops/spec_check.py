@@ -72,18 +72,18 @@ def expression_problems(
     for number, (source, records) in enumerate(zip(spec.sources, sources, strict=True)):
         at: Path = ("sources", number)
         with_file = records.withColumn(FILE, F.lit("").cast("string"))
-        check.rows(with_file, _given([((*at, "arrival_time"), source.arrival_time)], instant_problem))
-        check.rows(records, _given([((*at, "split"), source.split)], _text_problem))
-        check.rows(log, _given([((*at, "timestamp_by"), source.timestamp_by)], instant_problem))
+        check.rows(with_file, _places_with_text([((*at, "arrival_time"), source.arrival_time)], instant_problem))
+        check.rows(records, _places_with_text([((*at, "split"), source.split)], _text_problem))
+        check.rows(log, _places_with_text([((*at, "timestamp_by"), source.timestamp_by)], instant_problem))
     time = spec.time
     timelines = [(("time", "over", i), text) for i, text in enumerate(time.over)]
     keys = [(("time", "deduplicate_by", i), text) for i, text in enumerate(time.deduplicate_by)]
     check.rows(
         log,
         [
-            *_given([(("time", "timestamp_by"), time.timestamp_by)], instant_problem),
-            *_given(timelines, _text_problem),
-            *_given(keys, lambda kind, text: _plain_problem(kind, text) or text_problem(kind, text)),
+            *_places_with_text([(("time", "timestamp_by"), time.timestamp_by)], instant_problem),
+            *_places_with_text(timelines, _text_problem),
+            *_places_with_text(keys, lambda kind, text: _plain_problem(kind, text) or text_problem(kind, text)),
         ],
     )
     results = {join.name: _joined(join, spec.join_columns[join.name], of_events) for join in spec.joins}
@@ -114,7 +114,7 @@ def _joined(join: JoinSpec, columns: JoinColumns, events: DataFrame) -> DataFram
     return events.selectExpr(*map(quoted, columns.left), *of_right, TIMESTAMP, *seqs)
 
 
-def _given(texts: Iterable[tuple[Path, str | None]], judge: Judge) -> list[Place]:
+def _places_with_text(texts: Iterable[tuple[Path, str | None]], judge: Judge) -> list[Place]:
     return [Place(at, text, judge) for at, text in texts if text is not None]
 
 
@@ -302,7 +302,7 @@ def _empty(frame: DataFrame, kinds: Mapping[str, T.DataType]) -> DataFrame:
     return frame.select(*[F.lit(None).cast(kind).alias(name) for name, kind in kinds.items()])
 
 
-def _shown(kind: T.DataType) -> str:
+def _sql_of(kind: T.DataType) -> str:
     return kind.simpleString().upper()
 
 
@@ -324,7 +324,7 @@ def _plain_problem(kind: T.DataType, text: str) -> Problem | None:
     if not is_collated(kind):
         return None
     fault = (
-        f"`{text}` is {_shown(kind)}: of texts that it treats as equal, the order of rows decides which one is kept"
+        f"`{text}` is {_sql_of(kind)}: of texts that it treats as equal, the order of rows decides which one is kept"
     )
     return Problem(
         fault, expected="text that is equal only if it is identical", remedy="write `lower(x)` or `rtrim(x)` instead"
@@ -342,7 +342,7 @@ def _truth_problem(kind: T.DataType, text: str) -> Problem | None:
     elif isinstance(kind, T.StructType):
         remedy = "put AND or OR between several conditions"
     return Problem(
-        f"`{text}` has the type {_shown(kind)}, which is neither true nor false",
+        f"`{text}` has the type {_sql_of(kind)}, which is neither true nor false",
         expected="a condition",
         remedy=remedy,
     )
@@ -355,7 +355,7 @@ def _text_problem(kind: T.DataType, text: str) -> Problem | None:
 def _ordered(kind: T.DataType, text: str) -> Problem | None:
     if has_order(kind):
         return None
-    fault = f"`{text}` has the type {_shown(kind)}, of whose values none is the lower one"
+    fault = f"`{text}` has the type {_sql_of(kind)}, of whose values none is the lower one"
     return Problem(fault, expected="a type that has an order", remedy="name a part of it, such as `m['key']`")
 
 
@@ -364,7 +364,7 @@ def _result_problem(kind: T.DataType, text: str) -> Problem | None:
         return None
     if is_collated(kind):
         return _plain_problem(kind, text)
-    shown = _shown(kind)
+    shown = _sql_of(kind)
     remedy = "write it as text or a number"
     if "INTERVAL" in shown:
         remedy = "write it as a number: of two instants `timestampdiff(SECOND, first, last)` makes one"

@@ -99,7 +99,7 @@ def check_alert(lost: BatchLosses, expectation: Expectation) -> Checked:
 
 def count_alert(lost: BatchLosses, expectation: Expectation) -> Counted:
     """Count what an alert asks for: with the limit of an error if that is exceeded, else with that of a warning."""
-    of_level = _compared(lost, expectation)
+    of_level = _comparison(lost, expectation)
     allowed = Counted(expectation)
     for level in ("error", "warn"):
         met = of_level(level)
@@ -112,7 +112,7 @@ def count_alert(lost: BatchLosses, expectation: Expectation) -> Counted:
     return allowed
 
 
-def _compared(lost: BatchLosses, expectation: Expectation) -> "Callable[[str], _Met | None]":
+def _comparison(lost: BatchLosses, expectation: Expectation) -> "Callable[[str], _Met | None]":
     """Return what compares the batch with a level, `warn` or `error`; None where the alert does not have it."""
     if expectation.name == DEAD_LETTER_RATE.name:
         return _refused(lost)
@@ -182,8 +182,8 @@ def _failing(batch: BatchWriter) -> _Met:
     failing = counts.of_windows(Reason.BAD_EXPRESSION, [window.name for window in workspace.spec.windows])
     failing = {f"aggregates of `{name}`": n for name, n in failing.items()}
     failing["time of the event"] = counts.refused.get(Reason.BAD_EXPRESSION, 0)
-    what, n = max(failing.items(), key=lambda item: item[1])
-    sentence = f"the {what} failed on {n:,} of {records:,} records; limit {MOST_FAILING * 100:g} %"
+    expression, n = max(failing.items(), key=lambda item: item[1])
+    sentence = f"the {expression} failed on {n:,} of {records:,} records; limit {MOST_FAILING * 100:g} %"
     too_many = max(n - int(records * MOST_FAILING), 0)
     beyond = Measured("records on which an expression failed beyond the limit", 0, too_many, sentence)
     return _Met((beyond,), {"failing_percent": 100 * n / max(records, 1)})

@@ -92,7 +92,7 @@ def notify(workspace: Workspace, deliver: Deliver) -> list[str]:
     with _one_at_a_time(workspace.folder):
         look = look_at(workspace)
         now = _worst(look.conditions)
-        states = _after(_read(workspace.folder), now, is_at_work=look.at_work is not None)
+        states = _after(_read_states(workspace.folder), now, is_at_work=look.at_work is not None)
         _write(workspace.folder, states)
         return [failed for channel in channels for failed in _deliver_to(channel, workspace, states, deliver)]
 
@@ -200,7 +200,7 @@ def _one_at_a_time(folder: Place) -> Iterator[None]:
             lock.release()
 
 
-def _read(folder: Place) -> dict[str, _State]:
+def _read_states(folder: Place) -> dict[str, _State]:
     try:
         noted: Mapping[str, Mapping[str, Any]] = json.loads((folder / FOLDER / FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -56,7 +56,7 @@ def audit_counts(workspace: Workspace, readable: Callable[[str], bool]) -> Itera
 
 
 def _difference(
-    commits: Sequence[Commit], what: str, written: ByBatch, count: Callable[[Counts], int], removal: Gone | None
+    commits: Sequence[Commit], noun: str, written: ByBatch, count: Callable[[Counts], int], removal: Gone | None
 ) -> str | None:
     """Return in words how rows of a table differ from what the batches counted; None where they do not.
 
@@ -70,7 +70,7 @@ def _difference(
     has_corrections = any(commit.plan.kind not in ("process", "retention") for commit in commits)
     if rows == counted and (has_corrections or not off):
         return None
-    sentence = f"it has {rows:,} {what}, and the batches counted {counted:,}"
+    sentence = f"it has {rows:,} {noun}, and the batches counted {counted:,}"
     if off and not has_corrections:
         off_by = [
             f"batch {commit.batch_id} counted {count(commit.counts):,} of its {written.get(commit.batch_id, 0):,}"
@@ -95,8 +95,10 @@ def _audit_held(workspace: Workspace, commits: Sequence[Commit]) -> Iterator[Fin
     table, total = tables.HELD_EVENTS, Counts.sum(commit.counts for commit in commits)
     held, counted = workspace.lake.row_count(table, workspace.base_of(table)), total.accepted - total.ordered
     if held != counted:
-        what = f"it has {plural(held, 'event')}, and the batches have accepted {counted:,} more than they released"
-        yield wrong_rows(workspace, table, what)
+        sentence = (
+            f"it has {plural(held, 'event')}, and the batches have accepted {counted:,} more than they released"
+        )
+        yield wrong_rows(workspace, table, sentence)
 
 
 def _audit_letters(workspace: Workspace, commits: Sequence[Commit], removal: Gone | None) -> Iterator[Finding]:
@@ -114,9 +116,9 @@ def _audit_letters(workspace: Workspace, commits: Sequence[Commit], removal: Gon
     names |= {f"{name}.{reason}" for name in of_accepted for reason in OF_ACCEPTED}
     for name in sorted(names):
         of, _, reason = name.rpartition(".")
-        what = f"dead letters {reason}" + {"refused": "", "_replayed": " that were let in"}.get(of, f" of {of}")
+        noun = f"dead letters {reason}" + {"refused": "", "_replayed": " that were let in"}.get(of, f" of {of}")
         count = partial(_count_of, name)
-        yield from _wrong(workspace, table, _difference(commits, what, written[name], count, removal))
+        yield from _wrong(workspace, table, _difference(commits, noun, written[name], count, removal))
 
 
 def _count_of(name: str, counts: Counts) -> int:
@@ -140,10 +142,10 @@ def _audit_watermarks(workspace: Workspace) -> Iterator[Finding]:
         )
         if differs:
             pairs = [f"{name} {row_counts.get(name, 0):,} and {commit.counts.get(name, 0):,}" for name in differs]
-            what = (
+            sentence = (
                 f"{batch} has other counts in `{table}` and in `{tables.BATCHES}`: {', '.join(pairs[:_MOST_SHOWN])}"
             )
-            yield Finding(tables.BATCHES, what, "rebuild")
+            yield Finding(tables.BATCHES, sentence, "rebuild")
         position = Position.of(row)
         for name in ("watermark_us", "clock_us", "released"):
             earlier, later = getattr(earlier_position, name), getattr(position, name)
@@ -167,9 +169,9 @@ def _audit_files(workspace: Workspace) -> Iterator[Finding]:
         for source, files in IngestInput.of(commit.plan).files.items():
             forgotten = [str(path) for path, *_ in files if path not in remembered]
             if forgotten:
-                what = f"{plural(len(forgotten), 'file')} of {source} that batch {commit.batch_id} has read"
+                files_read = f"{plural(len(forgotten), 'file')} of {source} that batch {commit.batch_id} has read"
                 verb = "is" if len(forgotten) == 1 else "are"
-                yield wrong_rows(workspace, tables.FILES, f"{what} {verb} not remembered: {forgotten[0]}")
+                yield wrong_rows(workspace, tables.FILES, f"{files_read} {verb} not remembered: {forgotten[0]}")
 
 
 def _audit_revisions(workspace: Workspace, window: WindowSpec) -> Iterator[Finding]:
@@ -183,5 +185,5 @@ def _audit_revisions(workspace: Workspace, window: WindowSpec) -> Iterator[Findi
         workspace.lake, table, where, window.key_columns, values, version=workspace.base_of(table), having=has_gap
     )
     if gaps:
-        what = f"the revisions of {plural(len(gaps), 'window and group', 'windows and groups')} have gaps"
-        yield wrong_rows(workspace, table, f"{what}, such as of the one that starts {gaps[0]['window_start']}")
+        sentence = f"the revisions of {plural(len(gaps), 'window and group', 'windows and groups')} have gaps"
+        yield wrong_rows(workspace, table, f"{sentence}, such as of the one that starts {gaps[0]['window_start']}")

@@ -82,8 +82,8 @@ def _audit_table(
         yield lost(workspace, table, error.found.rstrip("."))
         return
     if committed is not None and latest < committed:
-        what = f"it is at version {latest}, and the last commit names version {committed}"
-        yield lost(workspace, table, what)
+        sentence = f"it is at version {latest}, and the last commit names version {committed}"
+        yield lost(workspace, table, sentence)
         return
     try:
         base = latest if committed is None else workspace.base_of(table)
@@ -97,27 +97,29 @@ def _audit_table(
     history = history_of(lake.path(table), latest)
     yield from _audit_log(workspace, table, history, {base, *named}, stored)
     if committed is not None and any(file.is_mended and file.is_in(committed) for file in history.files):
-        what = f"version {committed}, which the last commit names, lacks a file whose rows version {base} has again"
-        yield Finding(table, f"{what}: readers of commits cannot open it", "commit", Scope.NOTHING)
+        sentence = (
+            f"version {committed}, which the last commit names, lacks a file whose rows version {base} has again"
+        )
+        yield Finding(table, f"{sentence}: readers of commits cannot open it", "commit", Scope.NOTHING)
     yield from _audit_pages(workspace, table, base, stored)
 
 
 def _changed(workspace: Workspace, table: str, since: Since) -> Iterator[Finding]:
     """Look for changes since the last commit that no attempt made, or one that the log of batches does not know."""
     for change in since.foreign:
-        what = str(Change(table, change)).removeprefix(f"{table}: ")
-        yield Finding(table, f"another program has changed it: {what}", "take_back")
+        sentence = str(Change(table, change)).removeprefix(f"{table}: ")
+        yield Finding(table, f"another program has changed it: {sentence}", "take_back")
     newest = max((entry.attempt for entry in since.left), default=0)
     # A run may have begun meanwhile, so another look is needed.
     if newest > workspace.batches.newest_attempt() and newest > BatchLog(Lake(workspace.folder)).newest_attempt():
-        what = f"it is older than other tables: it has no attempt {newest}, which wrote some of them"
-        yield Finding(tables.BATCHES, what, "backup")
+        sentence = f"it is older than other tables: it has no attempt {newest}, which wrote some of them"
+        yield Finding(tables.BATCHES, sentence, "backup")
 
 
-def lost(workspace: Workspace, table: str, what: str) -> Finding:
+def lost(workspace: Workspace, table: str, sentence: str) -> Finding:
     """Return the finding for a table that is lost as a whole, or cannot be opened."""
     remedy: Remedy = "backup" if table in tables.OF_THE_LOG else "rebuild"
-    return Finding(table, what, remedy, scope_of(workspace, table), is_unreadable=True)
+    return Finding(table, sentence, remedy, scope_of(workspace, table), is_unreadable=True)
 
 
 def _audit_log(
@@ -127,8 +129,8 @@ def _audit_log(
     folder, base = workspace.lake.path(table), max(versions)
     lacks = history.lacks_for(min(versions))
     if lacks:
-        what = plural(len(lacks), "entry of its log is", "entries of its log are")
-        yield lost(workspace, table, f"{what} missing or damaged, of version {some(lacks)}")
+        entries = plural(len(lacks), "entry of its log is", "entries of its log are")
+        yield lost(workspace, table, f"{entries} missing or damaged, of version {some(lacks)}")
     # A log with gaps does not say how long its files lived.
     complete_versions = versions if history.is_whole else ()
     wrong = [file for file in history.named_by(complete_versions) if stored.get(file.path) != file.size]
@@ -151,22 +153,22 @@ def _stored(folder: Place) -> Mapping[str, int]:
 
 def _of_file(workspace: Workspace, table: str, file: Lifetime, fault: str, *, is_old: bool) -> Finding:
     rows = "" if file.rows is None else f", with {plural(file.rows, 'row')}"
-    what = f"the file {file.path} {fault}{rows}"
+    sentence = f"the file {file.path} {fault}{rows}"
     if is_old:
-        return wrong_rows(workspace, table, f"{what}; only versions of earlier commits have it")
-    return broken_file(workspace, table, file.path, what)
+        return wrong_rows(workspace, table, f"{sentence}; only versions of earlier commits have it")
+    return broken_file(workspace, table, file.path, sentence)
 
 
-def broken_file(workspace: Workspace, table: str, path: str, what: str) -> Finding:
+def broken_file(workspace: Workspace, table: str, path: str, sentence: str) -> Finding:
     """Return the finding for a file of the last commit that is lost or damaged."""
     if table != tables.RAW_EVENTS:
-        return replace(lost(workspace, table, what), file=path)
+        return replace(lost(workspace, table, sentence), file=path)
     version = workspace.lake.opened.seen(table, workspace.base_of(table))
     bounds = version.bounds_by_file(SEQ).get(path)
     if bounds is None or version.row_count([path]) != bounds[1] - bounds[0] + 1:
-        return replace(lost(workspace, table, what), file=path)
-    what = f"{what}: records {bounds[0]:,} to {bounds[1]:,}"
-    return Finding(table, what, "reread", is_unreadable=True, file=path, seqs=bounds)
+        return replace(lost(workspace, table, sentence), file=path)
+    sentence = f"{sentence}: records {bounds[0]:,} to {bounds[1]:,}"
+    return Finding(table, sentence, "reread", is_unreadable=True, file=path, seqs=bounds)
 
 
 def _audit_pages(workspace: Workspace, table: str, version: int, stored: Mapping[str, int]) -> Iterator[Finding]:

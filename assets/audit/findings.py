@@ -59,11 +59,11 @@ class Finding:
         return {"table": self.table, "what": self.what, "repair": self.repair(workspace)}
 
 
-def wrong_rows(workspace: Workspace, table: str, what: str) -> Finding:
+def wrong_rows(workspace: Workspace, table: str, sentence: str) -> Finding:
     """Return the finding for rows of a table that are not what follows from the log."""
     if table in tables.OF_THE_LOG:
-        return Finding(table, what, "backup")
-    return Finding(table, what, "rebuild", scope_of(workspace, table))
+        return Finding(table, sentence, "backup")
+    return Finding(table, sentence, "rebuild", scope_of(workspace, table))
 
 
 def scope_of(workspace: Workspace, table: str) -> Scope:
@@ -74,9 +74,9 @@ def scope_of(workspace: Workspace, table: str) -> Scope:
     return Scope((name,)) if of_window and not spec.are_made_with_all([name]) else Scope.ALL
 
 
-def of_window(workspace: Workspace, window: WindowSpec, what: str) -> Finding:
+def of_window(workspace: Workspace, window: WindowSpec, sentence: str) -> Finding:
     """Return the finding for wrong results of a window."""
-    return wrong_rows(workspace, tables.window_table(window.name), what)
+    return wrong_rows(workspace, tables.window_table(window.name), sentence)
 
 
 def some(numbers: Sequence[int]) -> str:

@@ -72,9 +72,9 @@ def _audit_join(
     wrong = dict[str, tuple[int, str]]()
     for number, stretch in enumerate(parts, start=1):
         workspace.tell(f"recomputing the rows of {join.name}, part {number} of {len(parts)}")
-        for what, rows in _differences(workspace, join, stretch).items():
-            n, first = wrong.get(what, (0, _shown(rows)))
-            wrong[what] = n + len(rows), first
+        for fault, rows in _differences(workspace, join, stretch).items():
+            n, first = wrong.get(fault, (0, _first_in_words(rows)))
+            wrong[fault] = n + len(rows), first
         until = {**bookmarks.bookmark.windows, join.name: min(stretch.end_us, final_before_us)}
         bookmarks.note(windows=until, findings=(*bookmark.findings, *_findings(workspace, table, wrong)))
         release_memory()
@@ -93,7 +93,7 @@ def _differences(workspace: Workspace, join: JoinSpec, stretch: Stretch) -> dict
     """Return the rows of a stretch that are not as they follow from the events, by what is wrong with them."""
     if join.has_table:
         differences = wrong_answers(workspace, join, stretch)
-        return {what: rows for what, rows in differences.items() if len(rows)}
+        return {fault: rows for fault, rows in differences.items() if len(rows)}
     written, again = written_rows(workspace, join, stretch), recomputed_rows(workspace, join, stretch)
     times = written.group_by(ROW).aggregate([([], "count_all")])
     differences = {
@@ -101,15 +101,15 @@ def _differences(workspace: Workspace, join: JoinSpec, stretch: Stretch) -> dict
         "lacking": again.join(written, [*ROW, US], join_type="left anti"),
         "too many": written.join(again, [*ROW, US], join_type="left anti"),
     }
-    return {what: rows for what, rows in differences.items() if len(rows)}
+    return {fault: rows for fault, rows in differences.items() if len(rows)}
 
 
 def _findings(workspace: Workspace, table: str, wrong: Mapping[str, tuple[int, str]]) -> Iterator[Finding]:
-    for what, (n, first) in wrong.items():
-        yield wrong_rows(workspace, table, f"{plural(n, 'final row is', 'final rows are')} {what}, such as {first}")
+    for fault, (n, first) in wrong.items():
+        yield wrong_rows(workspace, table, f"{plural(n, 'final row is', 'final rows are')} {fault}, such as {first}")
 
 
-def _shown(rows: pa.Table) -> str:
+def _first_in_words(rows: pa.Table) -> str:
     """Return the first of some rows in words."""
     first = rows.sort_by([(name, "ascending") for name in ROW]).slice(0, 1).to_pylist()[0]
     return " with ".join("no event" if first[name] == NOBODY else f"event {first[name]:,}" for name in ROW)

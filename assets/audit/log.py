@@ -42,19 +42,19 @@ def audit_log(workspace: Workspace) -> Iterator[Finding]:
     for piece in pieces(workspace.lake, tables.RAW_EVENTS, version, [c.SEQ, c.ARRIVAL, c.CLOCK, c.BATCH]):
         log.add(piece)
     faults = log.numbers.faults({0: workspace.progress.log_end()}, {0: log_begins_at(workspace)})
-    yield from _said(workspace, tables.RAW_EVENTS, faults, "record")
+    yield from _findings_of(workspace, tables.RAW_EVENTS, faults, "record")
     if faults.misplaced:
-        what = f"the clock of record {some(_numbers(faults.misplaced))} is before the clock of an earlier record"
-        yield wrong_rows(workspace, tables.RAW_EVENTS, what)
+        sentence = f"the clock of record {some(_numbers(faults.misplaced))} is before the clock of an earlier record"
+        yield wrong_rows(workspace, tables.RAW_EVENTS, sentence)
     if log.of_other_batch:
-        what = f"record {some(log.of_other_batch)} does not have the batch that read it"
-        yield wrong_rows(workspace, tables.RAW_EVENTS, what)
+        sentence = f"record {some(log.of_other_batch)} does not have the batch that read it"
+        yield wrong_rows(workspace, tables.RAW_EVENTS, sentence)
     if log.off_clock:
-        what = f"the clock of record {some(log.off_clock)} is not the latest arrival up to it"
-        yield wrong_rows(workspace, tables.RAW_EVENTS, what)
+        sentence = f"the clock of record {some(log.off_clock)} is not the latest arrival up to it"
+        yield wrong_rows(workspace, tables.RAW_EVENTS, sentence)
     for commit in log.other_clock:
-        what = f"batch {commit.batch_id} counts another `{LOG_CLOCK}` than the clock of its last record"
-        yield wrong_rows(workspace, tables.BATCHES, what)
+        sentence = f"batch {commit.batch_id} counts another `{LOG_CLOCK}` than the clock of its last record"
+        yield wrong_rows(workspace, tables.BATCHES, sentence)
     yield from _audit_control(workspace)
 
 
@@ -122,19 +122,19 @@ def clocks_before(workspace: Workspace) -> Mapping[int, int | None]:
     return by_ingestion
 
 
-def _said(workspace: Workspace, table: str, faults: Faults, what: str, of: str = "") -> Iterator[Finding]:
+def _findings_of(workspace: Workspace, table: str, faults: Faults, noun: str, of: str = "") -> Iterator[Finding]:
     """Yield what is missing, or there twice."""
     if faults.n_missing:
         sentence = (
-            f"{plural(faults.n_missing, f'{what} is', f'{what}s are')} missing{of}: {some(_numbers(faults.missing))}"
+            f"{plural(faults.n_missing, f'{noun} is', f'{noun}s are')} missing{of}: {some(_numbers(faults.missing))}"
         )
         yield wrong_rows(workspace, table, sentence)
     if faults.doubled:
         numbers = _numbers(faults.doubled)
-        sentence = f"{plural(len(numbers), f'{what} is', f'{what}s are')} there more than once{of}: {some(numbers)}"
+        sentence = f"{plural(len(numbers), f'{noun} is', f'{noun}s are')} there more than once{of}: {some(numbers)}"
         yield wrong_rows(workspace, table, sentence)
     if faults.n_beyond:
-        sentence = f"{plural(faults.n_beyond, what)} more than the last commit names{of}"
+        sentence = f"{plural(faults.n_beyond, noun)} more than the last commit names{of}"
         yield wrong_rows(workspace, table, sentence)
 
 
@@ -150,11 +150,11 @@ def _audit_ranges(workspace: Workspace) -> Iterator[Finding]:
         for commit in workspace.batches.history(kind):
             plan = commit.plan
             if plan.first_seq != end or plan_end(plan) < plan.first_seq:
-                what = f"batch {commit.batch_id} has {verb} records {plan.first_seq:,} to {plan_end(plan) - 1:,}"
-                yield wrong_rows(workspace, tables.BATCHES, f"{what}, and the ones before it up to {end - 1:,}")
+                sentence = f"batch {commit.batch_id} has {verb} records {plan.first_seq:,} to {plan_end(plan) - 1:,}"
+                yield wrong_rows(workspace, tables.BATCHES, f"{sentence}, and the ones before it up to {end - 1:,}")
             if kind == "ingest" and commit.counts.records != records_in(plan):
-                what = f"batch {commit.batch_id} counts {plural(commit.counts.records, 'record')}"
-                yield wrong_rows(workspace, tables.BATCHES, f"{what}, and has read {records_in(plan):,}")
+                sentence = f"batch {commit.batch_id} counts {plural(commit.counts.records, 'record')}"
+                yield wrong_rows(workspace, tables.BATCHES, f"{sentence}, and has read {records_in(plan):,}")
             end = plan_end(plan)
 
 
@@ -166,7 +166,7 @@ def _audit_control(workspace: Workspace) -> Iterator[Finding]:
         seqs = integers(piece["_control_seq"])
         numbers.add(np.zeros(len(seqs), np.int64), seqs, (seqs, seqs))
     faults = numbers.faults()
-    yield from _said(workspace, tables.LOG_CONTROL, faults, "control item")
+    yield from _findings_of(workspace, tables.LOG_CONTROL, faults, "control item")
     if not len(numbers.runs):
         yield wrong_rows(
             workspace, tables.LOG_CONTROL, "it has no control item, not even the spec of the first batch"
@@ -187,17 +187,17 @@ def audit_releases(workspace: Workspace) -> Iterator[Finding]:
     n_removed = Counts.sum(commit.counts for commit in workspace.batches.counted()).get(REMOVED_RELEASES, 0)
     if n_removed and faults.n_missing <= n_removed:  # of a timeline that has no row left none is missed
         faults = replace(faults, missing=[], n_missing=0)
-    yield from _said(workspace, table, faults, "`_release_seq`")
+    yield from _findings_of(workspace, table, faults, "`_release_seq`")
     if misplaced := _misplaced(workspace, faults.misplaced, timelines):
-        what = f"`_release_seq` {some(_numbers(misplaced))} does not follow `_timestamp` and `_arrival_seq`"
-        yield wrong_rows(workspace, table, what)
+        sentence = f"`_release_seq` {some(_numbers(misplaced))} does not follow `_timestamp` and `_arrival_seq`"
+        yield wrong_rows(workspace, table, sentence)
     if not workspace.spec.time.over:
         released = workspace.progress.position().released
         n_rows = sum(1 + last - first for _, first, _, _, last, _, _ in _all(numbers))
         if n_rows + n_removed != released and not (faults.n_missing or faults.doubled):
             removed = f" and `retention` has removed {n_removed:,}," if n_removed else ""
-            what = f"it has {n_rows:,} released events,{removed} and `watermarks` counts {released:,}"
-            yield wrong_rows(workspace, table, what)
+            sentence = f"it has {n_rows:,} released events,{removed} and `watermarks` counts {released:,}"
+            yield wrong_rows(workspace, table, sentence)
 
 
 def _misplaced(

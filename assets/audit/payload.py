@@ -55,7 +55,7 @@ class _Copies:
 
 def audit_payload(workspace: Workspace, readable: Callable[[str], bool]) -> Iterator[Finding]:
     """Compare what tables have of records with the log; `readable` says whether the rows of one can be compared."""
-    copies = [_there(workspace, copy) for copy in _copies(workspace) if readable(copy.table)]
+    copies = [_existing_copies(workspace, copy) for copy in _copies(workspace) if readable(copy.table)]
     has_letters, changed_letters = readable(tables.DEAD_LETTERS), set[int]()
     names = payload_of(workspace).names
     compared_names = _of_one_type(workspace, names)
@@ -74,8 +74,8 @@ def audit_payload(workspace: Workspace, readable: Callable[[str], bool]) -> Iter
     for table, changed_seqs in (*by_table.items(), (tables.DEAD_LETTERS, changed_letters)):
         if changed_seqs:
             rows = "dead letter" if table == tables.DEAD_LETTERS else "event"
-            what = f"the payload of {plural(len(changed_seqs), rows)} is not the one of the record"
-            yield wrong_rows(workspace, table, f"{what} in `{tables.RAW_EVENTS}`: {some(sorted(changed_seqs))}")
+            sentence = f"the payload of {plural(len(changed_seqs), rows)} is not the one of the record"
+            yield wrong_rows(workspace, table, f"{sentence} in `{tables.RAW_EVENTS}`: {some(sorted(changed_seqs))}")
 
 
 def _copies(workspace: Workspace) -> Iterator[_Copies]:
@@ -91,7 +91,7 @@ def _copies(workspace: Workspace) -> Iterator[_Copies]:
             yield _Copies(table, RIGHT_SEQ, dict(columns.right))
 
 
-def _there(workspace: Workspace, copy: _Copies) -> _Copies:
+def _existing_copies(workspace: Workspace, copy: _Copies) -> _Copies:
     """Return copies with the columns alone that their table has; one that was read later may lack in it."""
     columns = workspace.lake.columns(copy.table)
     return _Copies(copy.table, copy.seq, {name: shown for name, shown in copy.names.items() if shown in columns})

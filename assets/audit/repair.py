@@ -90,6 +90,6 @@ def plan_repair(workspace: Workspace, findings: Sequence[Finding]) -> Repair:
     )
 
 
-def gone(findings: Iterable[Finding]) -> list[tuple[int, int]]:
+def lost_ranges(findings: Iterable[Finding]) -> list[tuple[int, int]]:
     """Return the records that lost files of the log had, each range with its first and its last."""
     return [finding.seqs for finding in findings if finding.seqs is not None]

@@ -306,8 +306,8 @@ class _Comparison:
             expected &= ~places.is_let_in
         may_be_gone = places.may_be_gone(part.seqs, recounted) & (copies[at] == 0)
         copies[at[may_be_gone]] = 1
-        self.faults.lost += self._named(places, expected & (copies == 0))
-        self.faults.doubled += self._named(places, (copies > 1) | (~expected & ~places.is_let_in & (copies > 0)))
+        self.faults.lost += self._seqs_where(places, expected & (copies == 0))
+        self.faults.doubled += self._seqs_where(places, (copies > 1) | (~expected & ~places.is_let_in & (copies > 0)))
         is_there = ~places.is_let_in[at] & (copies[at] == 1) & ~may_be_gone
         self._compare_reasons(part.seqs, places.code[at], recounted, is_there)
         is_timed = (places.us[at] != NONE) & (recounted == _ACCEPTED) & ~places.is_let_in[at]
@@ -316,7 +316,7 @@ class _Comparison:
         for number in np.flatnonzero(is_timed & (places.us[at] != part.t))[:_MOST_NAMED].tolist():
             self.faults.times.append((int(part.seqs[number]), int(places.us[at][number]), int(part.t[number])))
 
-    def _named(self, places: _Places, which: Flags) -> list[int]:
+    def _seqs_where(self, places: _Places, which: Flags) -> list[int]:
         return [places.seqs.start + int(number) for number in np.flatnonzero(which)[:_MOST_NAMED]]
 
     def _compare_reasons(
@@ -339,25 +339,25 @@ class _Comparison:
         workspace = self.workspace
         events = tables.ORDERED_EVENTS if self._knows_accepted else tables.DEAD_LETTERS
         if self.faults.lost:
-            what = f"{plural(len(self.faults.lost), 'record')} of the log ended nowhere: {some(self.faults.lost)}"
-            yield wrong_rows(workspace, events, what)
+            sentence = f"{plural(len(self.faults.lost), 'record')} of the log ended nowhere: {some(self.faults.lost)}"
+            yield wrong_rows(workspace, events, sentence)
         if self.faults.doubled:
-            what = f"{plural(len(self.faults.doubled), 'record')} of the log ended in more than one place"
-            yield wrong_rows(workspace, events, f"{what}, or should not be there: {some(self.faults.doubled)}")
+            sentence = f"{plural(len(self.faults.doubled), 'record')} of the log ended in more than one place"
+            yield wrong_rows(workspace, events, f"{sentence}, or should not be there: {some(self.faults.doubled)}")
         for (code, recounted), seqs in self.faults.others.items():
             table = events if code == _WORDS[_ACCEPTED] else tables.DEAD_LETTERS
-            what = f"{plural(len(seqs), 'record is', 'records are')} {code}, and by the recount {recounted}"
-            yield wrong_rows(workspace, table, f"{what}: {some(seqs)}")
+            sentence = f"{plural(len(seqs), 'record is', 'records are')} {code}, and by the recount {recounted}"
+            yield wrong_rows(workspace, table, f"{sentence}: {some(seqs)}")
         if self.faults.times:
             seq, there_us, wanted_us = self.faults.times[0]
             records = plural(len(self.faults.times), "record")
-            what = f"`_timestamp` of {records} is not as recounted, such as of record {seq:,}"
+            sentence = f"`_timestamp` of {records} is not as recounted, such as of record {seq:,}"
             yield wrong_rows(
-                workspace, events, f"{what}: {Instant(there_us)}, and {Instant(wanted_us)} by the recount"
+                workspace, events, f"{sentence}: {Instant(there_us)}, and {Instant(wanted_us)} by the recount"
             )
         if self.faults.watermarks:
-            what = f"the watermark after batch {some(self.faults.watermarks)} is not the recounted one"
-            yield wrong_rows(workspace, tables.WATERMARKS, what)
+            sentence = f"the watermark after batch {some(self.faults.watermarks)} is not the recounted one"
+            yield wrong_rows(workspace, tables.WATERMARKS, sentence)
 
 
 def _codes(part: Recounted, *, drops: bool) -> NDArray[np.int8]:

@@ -117,17 +117,20 @@ def _findings(
     nowhere_seqs: Sequence[int],
 ) -> Iterator[Finding]:
     if wrong:
-        yield of_window(workspace, window, _said(wrong))
+        yield of_window(workspace, window, _sentence_on(wrong))
     if doubled:
-        what = f"{plural(len(doubled), 'window and group is', 'windows and groups are')} there more than once"
-        yield of_window(workspace, window, f"{what}: {_shown(doubled[0])}")
+        sentence = f"{plural(len(doubled), 'window and group is', 'windows and groups are')} there more than once"
+        yield of_window(workspace, window, f"{sentence}: {_key_of(doubled[0])}")
     if nowhere_seqs:
-        what, whom = plural(len(nowhere_seqs), "event is", "events are"), "it" if len(nowhere_seqs) == 1 else "them"
-        what = f"{what} in no final result, and no open window needs {whom}: {some(nowhere_seqs)}"
-        yield of_window(workspace, window, what)
+        sentence, pronoun = (
+            plural(len(nowhere_seqs), "event is", "events are"),
+            "it" if len(nowhere_seqs) == 1 else "them",
+        )
+        sentence = f"{sentence} in no final result, and no open window needs {pronoun}: {some(nowhere_seqs)}"
+        yield of_window(workspace, window, sentence)
 
 
-def _said(wrong: Sequence[WrongResult]) -> str:
+def _sentence_on(wrong: Sequence[WrongResult]) -> str:
     """Return wrong results in words: how many, and the first."""
     lacking = sum(result.written is None for result in wrong)
     surplus = sum(result.recomputed is None for result in wrong)
@@ -136,7 +139,7 @@ def _said(wrong: Sequence[WrongResult]) -> str:
     kinds = ", ".join(f"{n:,} {kind}" for kind, n in counts.items() if n)
     first = wrong[0]
     sentence = (
-        f"{plural(len(wrong), 'result is', 'results are')} not as recomputed ({kinds}), such as {_shown(first.key)}"
+        f"{plural(len(wrong), 'result is', 'results are')} not as recomputed ({kinds}), such as {_key_of(first.key)}"
     )
     if first.written is None or first.recomputed is None:
         return sentence
@@ -148,6 +151,6 @@ def _said(wrong: Sequence[WrongResult]) -> str:
     )
 
 
-def _shown(key: Mapping[str, Any]) -> str:
+def _key_of(key: Mapping[str, Any]) -> str:
     """Return a window and group in words."""
     return ", ".join(f"{name} {value}" for name, value in key.items())

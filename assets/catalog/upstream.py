@@ -115,8 +115,8 @@ def _read_by(
     for source in file.spec.sources:
         folder = None
         if isinstance(source, FilesSource | DeltaSource):
-            what = f"A {source.what}" if isinstance(source, DeltaSource) else f"A folder of {source.what}"
-            folder = _Folder(place_of_source(source, file), what, source.form)
+            description = f"A {source.what}" if isinstance(source, DeltaSource) else f"A folder of {source.what}"
+            folder = _Folder(place_of_source(source, file), description, source.form)
         yield source.name, source.upstream, folder, [*_places(source, folder)]
     for join in file.spec.joins:
         if join.has_table:

@@ -142,7 +142,7 @@ def _of_files(workspace: Workspace, waiting: Waiting) -> str:
         "held back": len(waiting.errors),
     }
     paths = ", ".join(source.place for source in workspace.spec.sources)
-    sentence = ", ".join(f"{n:,} {what}" for what, n in counts.items() if n or what == "new")
+    sentence = ", ".join(f"{n:,} {kind}" for kind, n in counts.items() if n or kind == "new")
     first = f" ({waiting.errors[0].found})" if waiting.errors else ""
     return f"{paths}: {sentence}{first}"
 

@@ -100,8 +100,8 @@ def ingest(workspace: Workspace, run_id: str, *, reread: bool = False, end_of_in
             except UnfitFilesError as error:
                 waiting = waiting.without_unfit(workspace.spec, error.errors)
                 has_unfit_files = True  # to remember they are bad
-                what = "files or versions" if workspace.spec.reads_tables else "files"
-                workspace.tell(f"{len(error.errors)} of the {what} cannot be read: continuing without them")
+                inputs = "files or versions" if workspace.spec.reads_tables else "files"
+                workspace.tell(f"{len(error.errors)} of the {inputs} cannot be read: continuing without them")
         return Ingested(waiting)
 
 
@@ -169,7 +169,7 @@ def _input_of(workspace: Workspace, waiting: Waiting) -> IngestInput:
 
 
 def _input_in_words(waiting: Waiting) -> str:
-    parts = [f"{n:,} {what}{'' if n == 1 else 's'}" for what, n in waiting.counts.items() if n]
+    parts = [f"{n:,} {noun}{'' if n == 1 else 's'}" for noun, n in waiting.counts.items() if n]
     return " and ".join(parts) or "nothing new: only noting what the sources have"
 
 

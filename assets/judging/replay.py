@@ -196,15 +196,15 @@ def replay_all(workspace: Workspace, *, joins: bool = False) -> Iterator[Outcome
     pieces = pieces_left(recorded(workspace, *REPLAYED_KINDS), 0, 0, workspace.progress.processed_end())
 
     def read(segment: LogSegment) -> DataFrame:
-        return _declared(workspace, records_between(workspace, segment.first_seq, segment.end_seq))
+        return _records_as_declared(workspace, records_between(workspace, segment.first_seq, segment.end_seq))
 
     def some(segment: LogSegment, seqs: Numbers) -> DataFrame | None:
         records = some_records(workspace, segment.first_seq, segment.end_seq, seqs)
-        return None if records is None else _declared(workspace, records)
+        return None if records is None else _records_as_declared(workspace, records)
 
     segments = [piece.segment for piece in pieces]
     return judge_segments(workspace, segments, read, some=some, joins=joins, tell=workspace.tell)
 
 
-def _declared(workspace: Workspace, records: DataFrame) -> DataFrame:
+def _records_as_declared(workspace: Workspace, records: DataFrame) -> DataFrame:
     return as_declared(records, payload_of(workspace), workspace.rules.sources[0].time_zone)

@@ -61,13 +61,13 @@ class Admitted:
     def after(self, item: Mapping[str, Any]) -> "Admitted":
         """Return what is let in after one more item."""
         argument = json.loads(item["argument"])
-        these = numbers_in(argument["records"])
-        stays = ~np.isin(self.seqs, these)
-        fixes = {seq: fix for seq, fix in self.fixes.items() if not (these == seq).any()}
+        item_seqs = numbers_in(argument["records"])
+        stays = ~np.isin(self.seqs, item_seqs)
+        fixes = {seq: fix for seq, fix in self.fixes.items() if not (item_seqs == seq).any()}
         seqs, at_us = self.seqs[stays], self.at_us[stays]
         if item["kind"] == ADMIT:
             at = NOT_YET if item["clock"] is None else us_of(item["clock"])
-            seqs, at_us = np.concatenate([seqs, these]), np.concatenate([at_us, np.full(len(these), at)])
+            seqs, at_us = np.concatenate([seqs, item_seqs]), np.concatenate([at_us, np.full(len(item_seqs), at)])
             fixes |= {int(seq): json.dumps(values) for seq, values in argument.get("with", {}).items()}
         order = np.argsort(seqs, kind="stable")
         return Admitted(seqs[order], at_us[order], fixes)
@@ -107,8 +107,8 @@ def events_let_in(workspace: Workspace, seqs: Numbers | None = None) -> DataFram
     first, end = int(seqs[0]), int(seqs[-1]) + 1
     records = some_records(workspace, first, end, seqs)
     if records is None:
-        these = to_join(workspace.spark, pa.table({c.SEQ: seqs}))
-        records = records_between(workspace, first, end).join(these, c.SEQ, "left_semi")
+        wanted_seqs = to_join(workspace.spark, pa.table({c.SEQ: seqs}))
+        records = records_between(workspace, first, end).join(wanted_seqs, c.SEQ, "left_semi")
     fixes = {seq: let_in.fixes[seq] for seq in np.intersect1d(seqs, np.array([*let_in.fixes], np.int64)).tolist()}
     return computed(admitted_events(corrected(workspace, records, fixes) if fixes else records, workspace.rules))
 

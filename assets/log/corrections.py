@@ -84,7 +84,7 @@ def correction_of(
     columns = [name for name in after.columns if name not in (RESCUED, MALFORMED, FILE, POSITION, MODIFIED)]
     identity, is_whole = _identity(source, pipeline_of(version.folder))
     same = (_IDENTITY, _CONTENT)
-    old, new = (_numbered(_told_apart(frame, columns, identity), same, (FILE, POSITION)) for frame in (before, after))
+    old, new = (_numbered(_identified(frame, columns, identity), same, (FILE, POSITION)) for frame in (before, after))
     removed_rows = computed(old.join(new, [*same, _NTH], "left_anti").drop(_NTH, FILE, POSITION))
     added_rows = computed(new.join(old, [*same, _NTH], "left_anti").drop(_NTH))
     removed_rows = _with_places(workspace, source, removed_rows, columns, identity if is_whole else ())
@@ -96,10 +96,10 @@ def correction_of(
     else:
         both = removed_rows.unionByName(added_rows, allowMissingColumns=True)
     rows = both.select(FILE, POSITION, PLACE, PLACE_ARRIVAL, _GONE).toArrow()
-    return _judged(source, version, rows)
+    return _correction_from(source, version, rows)
 
 
-def _judged(source: Source, version: TableVersion, pairs: pa.Table) -> Correction:
+def _correction_from(source: Source, version: TableVersion, pairs: pa.Table) -> Correction:
     """Say what becomes of each row that is gone, each that came, and each that another one replaced."""
     is_added, has_place = pc.is_valid(pairs[FILE]), pc.is_valid(pairs[PLACE])
     takes = pc.and_(is_added, pc.is_valid(pairs[PLACE_ARRIVAL]))  # a record without an arrival was never judged
@@ -111,7 +111,7 @@ def _judged(source: Source, version: TableVersion, pairs: pa.Table) -> Correctio
     return Correction(source.name, version, rows, np.sort(np.asarray(removed, np.int64)), len(unknown))
 
 
-def _told_apart(records: DataFrame, columns: Sequence[str], identity: Sequence[str]) -> DataFrame:
+def _identified(records: DataFrame, columns: Sequence[str], identity: Sequence[str]) -> DataFrame:
     """Return the place of each record, its content, and the columns that distinguish it from others."""
     return records.select(
         FILE, POSITION, _text_of(columns, records).alias(_CONTENT), _text_of(identity, records).alias(_IDENTITY)
@@ -219,7 +219,7 @@ def sentence_of(correction: Correction) -> str:
     by = f" (batch {maker['batch']} of {maker['pipeline']}, {maker['of']}{why})" if maker else ""
     new = len(correction.rows) - correction.replaced
     counts = {"replaces": correction.replaced, "takes away": len(correction.removed), "adds": new}
-    did = ", ".join(f"{what} {n:,} record{'' if n == 1 else 's'}" for what, n in counts.items() if n)
+    did = ", ".join(f"{verb} {n:,} record{'' if n == 1 else 's'}" for verb, n in counts.items() if n)
     sentence = f"{correction.source}: version {correction.version.version}{by} {did or 'changes no record'}"
     if not correction.unknown:
         return sentence

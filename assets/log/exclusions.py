@@ -102,18 +102,18 @@ class Excluded:
     def after(self, item: Mapping[str, Any]) -> "Excluded":
         """Return what is changed after one more item."""
         argument = json.loads(item["argument"])
-        these, kind = numbers_in(argument["records"]), item["kind"]
+        seqs, kind = numbers_in(argument["records"]), item["kind"]
         if kind == FUTURE_ARRIVAL:
-            return replace(self, ahead=np.union1d(self.ahead, these))
+            return replace(self, ahead=np.union1d(self.ahead, seqs))
         if kind == FORGET:
-            return replace(self, forgotten=np.union1d(self.forgotten, these))
+            return replace(self, forgotten=np.union1d(self.forgotten, seqs))
         until = max(self.clock_until, int(item["_after_seq"]) + 1 if argument["moved_clock"] else 0)
         if kind != CORRECTION:
-            by_hand = (np.union1d if kind == EXCLUDE else np.setdiff1d)(self.by_hand, these)
+            by_hand = (np.union1d if kind == EXCLUDE else np.setdiff1d)(self.by_hand, seqs)
             return replace(self, by_hand=by_hand, clock_until=until)
         places, records = pairs_in(argument["replaced"])
-        corrected = np.union1d(self.corrected, np.concatenate([these, records]))
-        stays = ~np.isin(self.places, np.concatenate([these, places]))
+        corrected = np.union1d(self.corrected, np.concatenate([seqs, records]))
+        stays = ~np.isin(self.places, np.concatenate([seqs, places]))
         all_places = np.concatenate([self.places[stays], places])
         order = np.argsort(all_places, kind="stable")
         all_records = np.concatenate([self.records[stays], records])

@@ -163,21 +163,21 @@ def ensure_in_log(workspace: Workspace, first_seq: int, end_seq: int) -> None:
     removal = removed_log(workspace)
     if removal is not None and first_seq < min(removal.before_seq, end_seq):
         needed = f"this needs its records from {first_seq:,} on"
-        raise _gone(workspace, removal, needed, f"something from {removal.before_seq:,} on")
+        raise _refusal(workspace, removal, needed, f"something from {removal.before_seq:,} on")
 
 
-def ensure_whole_log(workspace: Workspace, what: str) -> None:
-    """Check that the log has its first record: `what` begins with it.
+def ensure_whole_log(workspace: Workspace, task: str) -> None:
+    """Check that the log has its first record: `task` begins with it.
 
     Raises:
         SpecError: `retention` has removed it.
     """
     removal = removed_log(workspace)
     if removal is not None:
-        raise _gone(workspace, removal, f"{what} begins with the first one", "a log that has its first record")
+        raise _refusal(workspace, removal, f"{task} begins with the first one", "a log that has its first record")
 
 
-def _gone(workspace: Workspace, removal: Gone, needed: str, expected: str) -> SpecError:
+def _refusal(workspace: Workspace, removal: Gone, needed: str, expected: str) -> SpecError:
     return SpecError(
         f"`retention` has removed the records of {workspace.spec.name} before {removal.before_seq:,}, which arrived "
         f"before {removal.first_day}, and {needed}",

@@ -245,9 +245,12 @@ def way_on(changes: Sequence[Change], file: SpecFile) -> str:
     if any(change.meaning is Meaning.REFUSED for change in changes):
         return _OTHER_NAME
     name, windows = file.in_command, needed_by(changes).windows
-    what, options = "these windows" if windows else "the tables", "".join(f" --window {window}" for window in windows)
+    named, options = (
+        "these windows" if windows else "the tables",
+        "".join(f" --window {window}" for window in windows),
+    )
     return (
-        f"rebuild {what} from the log with `tidemark rebuild {name}{options}` (in Dagster with the job "
+        f"rebuild {named} from the log with `tidemark rebuild {name}{options}` (in Dagster with the job "
         f"`{file.spec.name}_rebuild`), or revert the change; `tidemark plan {name}` shows which rows would be "
         "others"
     )

@@ -275,10 +275,10 @@ def _by_column(log: LogTables, needs: LogNeeds, letters: pa.Table, around: Aroun
     telling = [name for name in payload if trait_of(lost, ones, around.records, [name]) is not None]
     chosen = dict.fromkeys([name for name in (*named, *telling) if name in payload and [name] != [*spec.time.over]])
     for name in [*chosen][:_MOST_COLUMNS]:
-        yield from sorted(_counted(log, name, needs, lost), key=lambda row: (-row.lost, row.value))[:_MOST_LOSERS]
+        yield from sorted(_losers_in(log, name, needs, lost), key=lambda row: (-row.lost, row.value))[:_MOST_LOSERS]
 
 
-def _counted(log: LogTables, name: str, needs: LogNeeds, lost: Integers) -> Iterator[Loser]:
+def _losers_in(log: LogTables, name: str, needs: LogNeeds, lost: Integers) -> Iterator[Loser]:
     """Yield the values of a column with records that are lost."""
     marks = np.zeros(log.end_seq, np.int8)  # 1: rule 3 judges the record; 2: it is lost too
     marks[needs.seq] = needs.least_us >= 0

@@ -103,7 +103,7 @@ class Contents:
         """Return the events that a window takes of a span of time, both ends included, with their groups."""
         columns = self._plain(window)
         rows = (
-            self._by_spark(window, first_us, last_us) if columns is None else self._read(columns, first_us, last_us)
+            self._by_spark(window, first_us, last_us) if columns is None else self._rows(columns, first_us, last_us)
         )
         refused = self._unfit(window)
         if len(refused):
@@ -149,7 +149,7 @@ class Contents:
         if not len(self._dropped):
             return np.zeros(0, np.int64)
         if window.name not in self._dropped_by_window:
-            self._dropped_by_window[window.name] = _as_events(self._taken(self._dropped, window), window)
+            self._dropped_by_window[window.name] = _as_events(self._taken_events(self._dropped, window), window)
         return self._dropped_by_window[window.name].of_group(group).seq
 
     def look_at(self, seqs: Sequence[int]) -> None:
@@ -193,7 +193,7 @@ class Contents:
     def _version(self, table: str) -> int:
         return self.workspace.base_of(table)
 
-    def _read(self, columns: Sequence[str], first_us: int | None, last_us: int | None) -> pa.Table:
+    def _rows(self, columns: Sequence[str], first_us: int | None, last_us: int | None) -> pa.Table:
         tables_read: list[pa.Table] = []
         within: Filters = [
             (c.SEQ, ">=", log_begins_at(self.workspace)),
@@ -205,14 +205,15 @@ class Contents:
         for table in (tables.ORDERED_EVENTS, tables.HELD_EVENTS):
             stored_columns = list(dict.fromkeys([c.SEQ, c.TIMESTAMP, *columns]))
             for piece in pieces(self.workspace.lake, table, self._version(table), stored_columns, within):
-                values = [piece[c.SEQ], piece[c.TIMESTAMP].cast(pa.int64()), *[_texts(piece[n]) for n in columns]]
+                texts = [piece[name].cast(pa.string()) for name in columns]
+                values = [piece[c.SEQ], piece[c.TIMESTAMP].cast(pa.int64()), *texts]
                 tables_read.append(pa.table(values, names=names))
         return pa.concat_tables([pa.schema(list(zip(names, kinds, strict=True))).empty_table(), *tables_read])
 
     def _by_spark(self, window: WindowSpec, first_us: int | None, last_us: int | None) -> pa.Table:
         t = integers(self._accepted[_T])
         inside = (t >= (NONE if first_us is None else first_us)) & (t <= (NEVER if last_us is None else last_us))
-        taken = self._taken(self._accepted.filter(pa.array(inside)), window)
+        taken = self._taken_events(self._accepted.filter(pa.array(inside)), window)
         let_in = events_let_in(self.workspace)
         if let_in is None:
             return taken
@@ -221,7 +222,7 @@ class Contents:
         is_inside = (t >= (NONE if first_us is None else first_us)) & (t <= (NEVER if last_us is None else last_us))
         return pa.concat_tables([taken, let_in_rows.filter(pa.array(is_inside))])
 
-    def _taken(self, events: pa.Table, window: WindowSpec) -> pa.Table:
+    def _taken_events(self, events: pa.Table, window: WindowSpec) -> pa.Table:
         """Return the events that a window takes, with the texts of the columns of their groups."""
         seqs = events[c.SEQ]
         first_seq, end_seq = (int(seqs[0].as_py()), int(seqs[-1].as_py()) + 1) if len(events) else (0, 0)
@@ -304,10 +305,6 @@ def as_text(value: Any) -> str | None:
     if isinstance(value, bool):
         return str(value).lower()
     return None if value is None else str(value)
-
-
-def _texts(values: pa.Array) -> pa.Array:
-    return values.cast(pa.string())
 
 
 def events_of(workspace: Workspace, first_seq: int, end_seq: int, accepted: pa.Table) -> DataFrame:

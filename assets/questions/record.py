@@ -169,10 +169,10 @@ class RecordQuestions:
         reason = None
         for item in recorded(self.log.workspace, EXCLUDE, INCLUDE, CORRECTION, FORGET):
             argument = json.loads(item["argument"])
-            these = [numbers_in(argument["records"])]
+            seqs = [numbers_in(argument["records"])]
             if item["kind"] == CORRECTION:
-                these += list(pairs_in(argument["replaced"]))
-            if np.isin(seq, np.concatenate(these)):
+                seqs += list(pairs_in(argument["replaced"]))
+            if np.isin(seq, np.concatenate(seqs)):
                 reason = item["reason"]
         return reason
 

@@ -194,9 +194,9 @@ def _headline(answer: RecordAnswer) -> str:
 
 def _missed(answer: RecordAnswer) -> str:
     """Name the windows that an accepted event missed, or the joins."""
-    what, takers = ("join", answer.joins) if answer.reason == Reason.JOIN_CLOSED else ("window", answer.windows)
+    noun, takers = ("join", answer.joins) if answer.reason == Reason.JOIN_CLOSED else ("window", answer.windows)
     names = dict.fromkeys(taker.name for taker in takers if taker.outcome == "missed")
-    return listed([*names]) or f"a {what}"
+    return listed([*names]) or f"a {noun}"
 
 
 def _takers(answer: RecordAnswer) -> str:
@@ -328,13 +328,13 @@ def _watermark(answer: RecordAnswer) -> Iterator[str]:
     less = f", less out_of_orderness {length(tolerance)}" if tolerance else ""
     rows = [("set by", f"record {setter.seq:,}, event time {at(setter.event_us)}{less}")]
     if len(answer.splits) > 1:
-        whose = split_name(setter.source, setter.split)
-        rows = [("set by", f"record {setter.seq:,} of {whose}: the slowest split then{less}")]
+        origin = split_name(setter.source, setter.split)
+        rows = [("set by", f"record {setter.seq:,} of {origin}: the slowest split then{less}")]
         rows.append(("", f"its event time {at(setter.event_us)}"))
     if setter.arrival_us is not None:
         against = _against(setter.arrival_us, setter.event_us).removeprefix(", ")
-        whose = f", from {setter.source}" if len(rules.sources) > 1 and len(answer.splits) < 2 else ""
-        rows.append(("which came", f"{at(setter.arrival_us)}, {against}{whose}"))
+        origin = f", from {setter.source}" if len(rules.sources) > 1 and len(answer.splits) < 2 else ""
+        rows.append(("which came", f"{at(setter.arrival_us)}, {against}{origin}"))
     words_of_setter = []
     if answer.arrival_us is not None and setter.arrival_us is not None:
         apart = answer.arrival_us - setter.arrival_us

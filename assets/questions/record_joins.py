@@ -82,7 +82,7 @@ class JoinsOfRecord:
                 elif self._may_be_gone(join, side):
                     yield RecordJoin(join.name, side, "removed")
                 else:
-                    yield self._paired(join, side) if join.is_interval else self._taken(join, side)
+                    yield self._paired(join, side) if join.is_interval else self._joined(join, side)
 
     def _may_be_gone(self, join: JoinSpec, side: str) -> bool:
         """Return whether old answers that name the record are gone; rows have the times of the left side."""
@@ -90,7 +90,7 @@ class JoinsOfRecord:
         reach_us = join.closes_after_us if side == "right" else 0
         return removed is not None and self.us < removed.until_us + reach_us
 
-    def _taken(self, join: JoinSpec, side: str) -> RecordJoin:
+    def _joined(self, join: JoinSpec, side: str) -> RecordJoin:
         if side == "left":
             closes_us = self.us + join.closes_after_us
             item, by_flush = self.log.passed(self.timeline, closes_us + 1, self.seq)

@@ -99,7 +99,7 @@ class WindowsOfRecord:
         )
         if window.is_linked and self.us - window.reach_us <= records_gone_until(self.contents.workspace):
             return [RecordWindow(window.name, None, None, "removed")]
-        windows = [self._one(window, span) for span in self._spans(window, letter, is_taken=not is_left_out)]
+        windows = [self._window_with(window, span) for span in self._spans(window, letter, is_taken=not is_left_out)]
         if is_left_out:
             windows = [replace(window, outcome="filtered") for window in windows]
             return windows or [RecordWindow(window.name, None, None, "filtered")]
@@ -121,7 +121,7 @@ class WindowsOfRecord:
             return [] if gap_us == NONE else [(self.us, self.us + gap_us)]
         return spans_alone(self.us, window)
 
-    def _one(self, window: WindowSpec, span: tuple[int, int]) -> RecordWindow:
+    def _window_with(self, window: WindowSpec, span: tuple[int, int]) -> RecordWindow:
         """Return a window that an event is in, or would be, if it had not closed when the event came."""
         start, end = span
         closes, [met] = end + window.closes_after_us, self.contents.met(np.array([self.seq], np.int64), window)
@@ -143,7 +143,7 @@ class WindowsOfRecord:
         """Return the windows over results that hold the record; sessions of results depend on others of them."""
         ends = [inner.end_us for inner in of if inner.end_us is not None and inner.outcome in ("counted", "open")]
         spans = [span for end in ends if not window.is_linked for span in spans_alone(end, window)]
-        return [self._one(window, span) for span in dict.fromkeys(spans)]
+        return [self._window_with(window, span) for span in dict.fromkeys(spans)]
 
 
 def spans_alone(us: int, window: WindowSpec) -> list[tuple[int, int]]:

@@ -324,9 +324,9 @@ def _computed(workspace: Workspace, end_seq: int) -> LogTimes:
     instants = {"event_us": c.EVENT_TIME, "arrival_us": c.ARRIVAL, "clock_us": c.CLOCK}
     texts = {"timeline": c.TIMELINE, "source": c.SOURCE, "split": c.SPLIT}
     for name, column in (instants | texts).items():
-        rows.put(name, seq, _whole(table[column]))
+        rows.put(name, seq, _one_chunk(table[column]))
     codes: dict[str | None, int] = {None: 0} | {str(reason): code for reason, code in CODES.items()}
-    rows.put_why(seq, _coded(_whole(table[c.REASON]), codes))
+    rows.put_why(seq, _coded(_one_chunk(table[c.REASON]), codes))
     return rows.times(np.sort(seq))
 
 
@@ -337,7 +337,7 @@ def _coded(texts: pa.Array, codes: Mapping[str | None, int]) -> Array:
     return numbers[np.asarray(coded.indices)] if len(texts) else np.zeros(0, np.int8)
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
+def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
 
 

@@ -161,15 +161,15 @@ class WindowQuestion:
                 for name in np.unique(session[(session >= 0) & (start == self.start_us)]):
                     at = session == name
                     of_session = Events(events.seq[at], events.t[at], ())
-                    groups[group, int(end[name])] = self._one(group, int(end[name]), of_session, rows)
+                    groups[group, int(end[name])] = self._group_of_window(group, int(end[name]), of_session, rows)
             return list(groups.values())
         for group, events in self._by_group(self._events(end_us)):
-            groups[group, end_us] = self._one(group, end_us, events, rows)
+            groups[group, end_us] = self._group_of_window(group, end_us, events, rows)
         for row in rows:  # such as rows of windows with no event
             group = tuple(as_text(row[name]) for name in window.group_columns)
             if (group, end_us) not in groups and self._is_asked(group):
                 nothing = Events(np.zeros(0, np.int64), np.zeros(0, np.int64), ())
-                groups[group, end_us] = self._one(group, end_us, nothing, rows)
+                groups[group, end_us] = self._group_of_window(group, end_us, nothing, rows)
         return list(groups.values())
 
     def _events(self, end_us: int) -> Events:
@@ -197,11 +197,11 @@ class WindowQuestion:
         values = dict(zip(self.window.group_columns, group, strict=True))
         return all(values[name] == value for name, value in self.group.items())
 
-    def _one(self, group: Group, end_us: int, events: Events, rows: Sequence[Row]) -> GroupOfWindow:
+    def _group_of_window(self, group: Group, end_us: int, events: Events, rows: Sequence[Row]) -> GroupOfWindow:
         window, judged = self.window, self.log.judged
         timeline = self._timeline(group, events)
         closes = end_us + window.closes_after_us
-        taken, missed = self._taken(events, closes)
+        taken, missed = self._taken_events(events, closes)
         order = np.lexsort((taken.seq, taken.t))
         is_numbered = bool(len(taken.seq)) and int(taken.seq[0]) != NONE
         shown = [
@@ -230,7 +230,7 @@ class WindowQuestion:
             rows=tuple(sorted(of_group, key=lambda row: row.get(PLACE) or 0)),
         )
 
-    def _taken(self, events: Events, closes_us: int) -> tuple[Events, int]:
+    def _taken_events(self, events: Events, closes_us: int) -> tuple[Events, int]:
         """Return the events that came before the window had closed, and how many came later."""
         may_be_late = self.workspace.spec.time.out_of_order == "keep" or self.window.across
         if self.window.input is not None or self.window.kind == "session" or not may_be_late or not len(events.seq):

@@ -42,8 +42,8 @@ def when(item: Item | None, otherwise: str, *, short: bool = False) -> str:
     """Return an item of the log and the clock at it, or another text where there is none."""
     if item is None:
         return otherwise
-    what = "a tick" if item.seq is None else f"record {item.seq:,}"
-    return what if short else f"{what} at {at(item.clock_us)}"
+    event = "a tick" if item.seq is None else f"record {item.seq:,}"
+    return event if short else f"{event} at {at(item.clock_us)}"
 
 
 def value_text(value: object, most: int = _LONGEST_VALUE) -> str:
@@ -158,9 +158,9 @@ def waiting_for(
             else None
         )
         tolerance = rules.time.out_of_orderness_us if tolerance is None else tolerance
-        whose = f" of timeline {timeline}" if timeline != c.ONE_TIMELINE else ""
+        owner = f" of timeline {timeline}" if timeline != c.ONE_TIMELINE else ""
         bound = f"after {at(needed_us + tolerance)}" if inside else f"from {at(needed_us + tolerance)} on"
-        yield "needs", f"an event{whose} with a time {bound}"
+        yield "needs", f"an event{owner} with a time {bound}"
     if rules.clock_moves:
         yield "or", f"the clock ({clock_rule(rules)})"
     yield "or", "a flush: `tidemark run SPEC --end-of-input flush`"

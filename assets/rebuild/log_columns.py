@@ -152,7 +152,7 @@ def _to_fill(workspace: Workspace, first_seq: int) -> _ToFill | None:
     columns = _rescued_columns(workspace, since)
     if not columns:
         return None
-    counted = _counted(_filled(workspace, workspace.read_base(tables.RAW_EVENTS, filters=since), columns), columns)
+    counted = _fit_counts(_filled(workspace, workspace.read_base(tables.RAW_EVENTS, filters=since), columns), columns)
     if not counted["any"]:
         return None
     counts: dict[str, int] = {}
@@ -201,7 +201,7 @@ def _filled(workspace: Workspace, records: DataFrame, columns: Rescued) -> DataF
     return filled
 
 
-def _counted(filled: DataFrame, columns: Rescued) -> dict[str, int]:
+def _fit_counts(filled: DataFrame, columns: Rescued) -> dict[str, int]:
     flags = [f"{flag}{number}" for number in range(len(columns)) for flag in (_HAS, _FITS)]
     fits = reduce(or_, (F.col(f"{_FITS}{number}") for number in range(len(columns))))
     filled_seq = F.when(fits, F.col(c.SEQ))

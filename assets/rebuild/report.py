@@ -119,7 +119,7 @@ def tell_rebuilt(telling: Telling, shadow: Shadow, commit: Commit, before: Befor
     if has_forgotten:
         rows = show.table_rows(workspace.lake, tables.RAW_EVENTS)
         telling.report(dg.AssetMaterialization(key(workspace.file, tables.RAW_EVENTS), metadata={**rows, **about}))
-    for name in _written(shadow):
+    for name in _written_assets(shadow):
         has_rows = name in (*workspace.tables, tables.BATCHES)
         rows = show.table_rows(workspace.lake, name) if has_rows else {}
         rows |= show.losses(lost) if name == tables.DEAD_LETTERS else {}
@@ -137,7 +137,7 @@ def of_decision(plan: RebuildPlan, differs: Sequence[Difference]) -> show.Metada
     if forgets(plan):  # Dagster keeps no value of a result that a forgotten record was in
         counts = [{"window": window.window, **window.counts, "days": _in_words(window.days)} for window in differs]
         return {"records forgotten": plan.records, "differences": show.rows_as_table(counts)}
-    what = "records let in or refused again" if decides_on_letters(plan) else "records taken out or back"
+    heading = "records let in or refused again" if decides_on_letters(plan) else "records taken out or back"
     counts = [{"window": window.window, **window.counts, "days": _in_words(window.days)} for window in differs]
     shown = [
         {"window": window.window, **row.key, "before": row.before, "after": row.after}
@@ -145,7 +145,7 @@ def of_decision(plan: RebuildPlan, differs: Sequence[Difference]) -> show.Metada
         for row in window.rows[:_MOST_SHOWN]
     ]
     return {
-        **({what: plan.records} if plan.records else {}),
+        **({heading: plan.records} if plan.records else {}),
         "differences": show.rows_as_table(counts),
         **({"results": show.rows_as_table(shown)} if shown else {}),
         "days": dg.MetadataValue.json({window.window: [*window.days] for window in differs}),
@@ -157,7 +157,7 @@ def _in_words(days: Sequence[str]) -> str:
     return ", ".join(days[:_MOST_SHOWN]) + ending
 
 
-def _written(shadow: Shadow) -> list[str]:
+def _written_assets(shadow: Shadow) -> list[str]:
     """Return the assets of a live run whose tables the rebuild wrote."""
     results = ["window_results"] if shadow.chosen else []
     ordered = [tables.ORDERED_EVENTS] if tables.ORDERED_EVENTS in shadow.plan.tables else []

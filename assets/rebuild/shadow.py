@@ -111,28 +111,28 @@ class Shadow:
             rebuild = RebuildInput.of(commit.plan)
             if rebuild.leaves_results:
                 continue  # it does not affect what is rebuilt
-            if rebuild.rebuild != self._what:
+            if rebuild.rebuild != self._identity:
                 break
             ranges.append((commit.batch_id + 1, commit.batch_id + rebuild.reserves))
         return ranges[::-1]
 
     @cached_property
-    def _what(self) -> dict[str, Any]:
+    def _identity(self) -> dict[str, Any]:
         """The identity of the rebuild: a rebuild of another identity takes nothing from tables begun for this one."""
         made_by = installed_version("tidemark")
         spec = self.workspace.spec.fingerprint()
         windows = sorted(self.plan.scope.windows)
-        return {"spec": spec, "tidemark": made_by, "windows": windows, "items": self._taken}
+        return {"spec": spec, "tidemark": made_by, "windows": windows, "items": self._digest_of_items}
 
     @property
-    def _taken(self) -> str:
+    def _digest_of_items(self) -> str:
         """A digest of the items that change the log: corrections come while a rebuild is at work."""
         return digest(json.dumps([[item["kind"], item["argument"]] for item in items_of(self.tables)]))
 
     @property
     def is_outdated(self) -> bool:
         """Return whether the log was corrected since the rebuild began."""
-        return self._taken != str(self._what["items"])
+        return self._digest_of_items != str(self._identity["items"])
 
     @property
     def is_superseded(self) -> bool:
@@ -244,7 +244,7 @@ class Shadow:
     def _reserve(self, numbers: int) -> Plan:
         """Take on a batch of the pipeline that keeps numbers and changes no rows; wait for other runs."""
         under = digest(recorded(self.workspace, SPEC)[-1]["argument"])
-        batch_input = RebuildInput(reserves=numbers, rebuild=self._what, under=under)
+        batch_input = RebuildInput(reserves=numbers, rebuild=self._identity, under=under)
         return when_free(self.workspace, partial(begin_without_records, self.workspace, self.run_id, batch_input))
 
     def _left(self) -> Sequence[Piece]:
@@ -368,11 +368,11 @@ def begun(workspace: Workspace) -> str:
     """Describe how far a rebuild has come that was begun and has not ended; empty if there is none."""
     left = Lake(workspace.folder / tables.REBUILD / workspace.spec.name)
     rebuilt = _last_rebuild(workspace)
-    what = {} if rebuilt is None else RebuildInput.of(rebuilt.plan).rebuild
-    if not what or not left.exists(tables.BATCHES):
+    identity = {} if rebuilt is None else RebuildInput.of(rebuilt.plan).rebuild
+    if not identity or not left.exists(tables.BATCHES):
         return ""
     last = BatchLog(left).last_commit()
-    of = " and ".join(what["windows"]) or "all tables"
+    of = " and ".join(identity["windows"]) or "all tables"
     judged = plan_end(last.plan) if last else 0
     return f"of {of}, {judged:,} of {workspace.progress.processed_end():,} records judged again"
 

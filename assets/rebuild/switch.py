@@ -176,7 +176,7 @@ def _has_log(workspace: Workspace, table: str) -> bool:
 def _switch(shadow: Shadow, plan: Plan, broken: Collection[str]) -> Commit:
     workspace, beside, reason = shadow.workspace, shadow.tables, shadow.plan.reason
     now = workspace.clock.now()
-    made = _made(shadow, [table for table in beside.tables if table != tables.LOG_CONTROL])
+    made = _versions_of_shadow(shadow, [table for table in beside.tables if table != tables.LOG_CONTROL])
     _create_missing(shadow, plan, made)
     workspace.prepare(plan, but=broken)
     workspace.tell(f"switching {len(made)} tables to what was rebuilt")
@@ -187,7 +187,7 @@ def _switch(shadow: Shadow, plan: Plan, broken: Collection[str]) -> Commit:
     ensure_all_fit(beside)  # also of records that live runs have read meanwhile
     cast_log(beside, plan)
     again = beside.lake.rows(tables.LOG_CONTROL, beside.base_of(tables.LOG_CONTROL)).sort_by("_control_seq")
-    decided = [item if "_batch_id" in item else _placed(workspace, item, now) for item in items_of(beside)]
+    decided = [item if "_batch_id" in item else _item_at_end(workspace, item, now) for item in items_of(beside)]
     begins = control_item(-1, REBUILD, reason or "tidemark rebuild")
     items = [begins, *decided, *again.to_pylist()]
     if forgets(shadow.plan):
@@ -203,7 +203,7 @@ def _switch(shadow: Shadow, plan: Plan, broken: Collection[str]) -> Commit:
     return workspace.batches.commit(plan, counts, versions, now, reason=reason, made=batches)
 
 
-def _placed(workspace: Workspace, item: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+def _item_at_end(workspace: Workspace, item: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     """Return a decision at its place, the end of the log, and with its instant where that is asked for."""
     at = {"clock": us_of(now)} if item["kind"] in (ADMIT, REFUSE) else {}
     return {**item, "_after_seq": workspace.progress.log_end() - 1, **at}
@@ -219,16 +219,16 @@ def _switch_windows(shadow: Shadow, plan: Plan, broken: Collection[str]) -> Comm
     """Switch the tables of some windows, and what they share with others, to what the rebuild has made."""
     workspace, reason, now = shadow.workspace, shadow.plan.reason, shadow.workspace.clock.now()
     ensure_judged_alike(shadow)
-    made = _made(shadow, own_tables(shadow.chosen))
+    made = _versions_of_shadow(shadow, own_tables(shadow.chosen))
     shared = [name for name in shadow.tables.tables if name in workspace.tables and name not in made]
-    _create_missing(shadow, plan, made | _made(shadow, shared))
+    _create_missing(shadow, plan, made | _versions_of_shadow(shadow, shared))
     workspace.prepare(plan, but=broken)
     fit_tables(workspace)
     workspace.tell(f"switching {len(made)} tables to what was rebuilt")
     decides = decides_on_letters(shadow.plan)
     of_broken = _take_all(shadow, plan, made, broken, _revised(shadow, plan, broken) if decides else {})
     write_shared(shadow, plan)
-    items = [_placed(workspace, item, now) for item in shadow.plan.items]
+    items = [_item_at_end(workspace, item, now) for item in shadow.plan.items]
     if decides:
         letters = letters_after(shadow, now)
         BatchWriter(workspace, plan).replace(tables.DEAD_LETTERS, letters, where=ALL_ROWS)
@@ -245,7 +245,7 @@ def _switch_windows(shadow: Shadow, plan: Plan, broken: Collection[str]) -> Comm
     return workspace.batches.commit(plan, counts, versions, now, reason=reason)
 
 
-def _made(shadow: Shadow, names: Sequence[str]) -> dict[str, Version]:
+def _versions_of_shadow(shadow: Shadow, names: Sequence[str]) -> dict[str, Version]:
     """Return tables of the shadow as its last commit left them."""
     beside = shadow.tables
     return {table: beside.lake.opened.seen(table, beside.base_of(table)) for table in names}
@@ -414,8 +414,8 @@ def _under(new: str, old: str, count: str) -> str | None:
     name = count.removeprefix(removed)
     if name in (f"windows/{old}", f"history/{old}"):
         return f"{removed}{name.partition('/')[0]}/{new}"
-    window, _, what = name.rpartition(".")
-    return f"{removed}{new}.{what}" if window == old else None
+    window, _, kind = name.rpartition(".")
+    return f"{removed}{new}.{kind}" if window == old else None
 
 
 def drop_windows(workspace: Workspace, run_id: str, names: Sequence[str], reason: str | None = None) -> Commit:

@@ -62,8 +62,8 @@ def write_shared(shadow: Shadow, plan: Plan) -> None:
     names = [window.name for window in chosen]
     for table in dict.fromkeys(tables.needed_table(window) for window in chosen if window.input is None):
         sharing = [window for window in workspace.spec.event_windows if tables.needed_table(window) == table]
-        others_names = [window.name for window in sharing if window.name not in names]
-        (_merge_marked if has_marks(table) else _add_missing)(shadow, plan, table, others_names)
+        other_names = [window.name for window in sharing if window.name not in names]
+        (_merge_marked if has_marks(table) else _add_missing)(shadow, plan, table, other_names)
 
 
 def write_letters(shadow: Shadow, plan: Plan) -> None:
@@ -80,23 +80,23 @@ def _former_names(shadow: Shadow) -> list[str]:
     return [names[window.name] for window in shadow.chosen if window.name in names]
 
 
-def _add_missing(shadow: Shadow, plan: Plan, table: str, others_names: Collection[str]) -> None:
+def _add_missing(shadow: Shadow, plan: Plan, table: str, other_names: Collection[str]) -> None:
     """Add the events that the windows need and the table lacks; an event that is not needed is in no window."""
     workspace = shadow.workspace
     needed_events = shadow.tables.read_base(table)
     here = workspace.read_base(table).select(c.SEQ)
-    rows = needed_events.join(here, c.SEQ, "left_anti") if others_names else needed_events
-    BatchWriter(workspace, plan).replace(table, rows, where=NO_ROWS if others_names else ALL_ROWS)
+    rows = needed_events.join(here, c.SEQ, "left_anti") if other_names else needed_events
+    BatchWriter(workspace, plan).replace(table, rows, where=NO_ROWS if other_names else ALL_ROWS)
 
 
-def _merge_marked(shadow: Shadow, plan: Plan, table: str, others_names: Collection[str]) -> None:
+def _merge_marked(shadow: Shadow, plan: Plan, table: str, other_names: Collection[str]) -> None:
     """Rewrite the events of sessions and sliding windows, each with the windows that need it."""
     workspace = shadow.workspace
     mark = tables.open_in_column(payload_of(workspace).names)
     names = [window.name for window in shadow.chosen]
     marked = []
-    for side, those in ((shadow.tables, names), *([(workspace, others_names)] if others_names else [])):
-        marks = F.array_intersect(mark, F.array(*map(F.lit, those)))
+    for side, windows in ((shadow.tables, names), *([(workspace, other_names)] if other_names else [])):
+        marks = F.array_intersect(mark, F.array(*map(F.lit, windows)))
         marked.append(live_events(side, table).withColumn(mark, marks).where(F.size(mark) > 0))
     both = reduce(DataFrame.unionByName, marked)
     event_columns = [quoted(name) for name in both.columns if name not in (c.SEQ, mark, c.BATCH)]

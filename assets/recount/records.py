@@ -54,12 +54,12 @@ def recounted(written: Mapping[str, int], fresh: Mapping[str, int]) -> list[Meas
     untimed = sum(n for reason, n in written.items() if reason not in _JUDGED)
     by_reason = [(reason.value, fresh[reason], written.get(reason, 0)) for reason in _JUDGED]
     measured = [
-        Measured(what, expected, n, f"{n:,} dead letters {what}; expected {expected:,}, by the recount")
-        for what, expected, n in (*by_reason, ("without a time", fresh["untimed"], untimed))
+        Measured(state, expected, n, f"{n:,} dead letters {state}; expected {expected:,}, by the recount")
+        for state, expected, n in (*by_reason, ("without a time", fresh["untimed"], untimed))
     ]
-    what = "mistaken for duplicates, or not known as such"
-    sentence = f"{fresh['mistaken']:,} records {what}; expected none"
-    return [*measured, Measured(what, 0, fresh["mistaken"], sentence)]
+    state = "mistaken for duplicates, or not known as such"
+    sentence = f"{fresh['mistaken']:,} records {state}; expected none"
+    return [*measured, Measured(state, 0, fresh["mistaken"], sentence)]
 
 
 def rules_at(workspace: Workspace, items: DataFrame, before: Position, waits: Waits) -> RecountRules:

@@ -48,7 +48,7 @@ def wrong_answers(workspace: Workspace, join: JoinSpec, stretch: Stretch) -> dic
     """
     lefts = closed_lefts(events_of(workspace, join, stretch), join, stretch)
     lefts = lefts.of(np.argsort(lefts.seqs))
-    written_seqs, written_values, of_nulls = _written(workspace, join, stretch)
+    written_seqs, written_values, of_nulls = _written_hashes(workspace, join, stretch)
     seqs, first_at, times = np.unique(written_seqs, return_index=True, return_counts=True)
     has_row = np.isin(lefts.seqs, seqs)
     values = np.full(len(lefts), of_nulls)
@@ -57,7 +57,7 @@ def wrong_answers(workspace: Workspace, join: JoinSpec, stretch: Stretch) -> dic
     for version, until_seq in _versions(workspace, join):
         undecided = np.flatnonzero(~is_right & (lefts.seqs <= until_seq))
         if len(undecided):
-            expected, has_partner = _looked_up(workspace, join, lefts.of(undecided), version, of_nulls)
+            expected, has_partner = _hashes_of_version(workspace, join, lefts.of(undecided), version, of_nulls)
             gives_row = has_partner | join.keeps_left
             may_have_row[undecided] |= gives_row
             is_right[undecided] = (has_row[undecided] == gives_row) & (values[undecided] == expected)
@@ -67,10 +67,10 @@ def wrong_answers(workspace: Workspace, join: JoinSpec, stretch: Stretch) -> dic
         "too many": np.append(lefts.seqs[~is_right & has_row & ~may_have_row], np.setdiff1d(seqs, lefts.seqs)),
         "not what its table says": lefts.seqs[~is_right & has_row & may_have_row],
     }
-    return {what: pa.table([left_seqs, np.full(len(left_seqs), NOBODY)], ROW) for what, left_seqs in wrong.items()}
+    return {fault: pa.table([left_seqs, np.full(len(left_seqs), NOBODY)], ROW) for fault, left_seqs in wrong.items()}
 
 
-def _written(workspace: Workspace, join: JoinSpec, stretch: Stretch) -> tuple[Numbers, Numbers, int]:
+def _written_hashes(workspace: Workspace, join: JoinSpec, stretch: Stretch) -> tuple[Numbers, Numbers, int]:
     """Return the events of final rows, a hash of what each has of the table, and the hash of nothing but nulls."""
     table, of_join = tables.join_table(join.name), dict(workspace.spec.join_columns[join.name].right)
     kinds = {field.name: field.dataType for field in columns_of_table(join)}
@@ -90,7 +90,7 @@ def _versions(workspace: Workspace, join: JoinSpec) -> Iterator[tuple[str, int]]
         yield table_of(item)[1], until_seq
 
 
-def _looked_up(
+def _hashes_of_version(
     workspace: Workspace, join: JoinSpec, lefts: Events, version: str, of_nulls: int
 ) -> tuple[Numbers, Flags]:
     """Return for each event a hash of its row in a version, or the one of nulls; whether it has a row."""

@@ -224,19 +224,21 @@ def _undecided(batch: Batch, window: WindowSpec) -> DataFrame | None:
     """Return the results of a batch on which `having` fails; None if it cannot fail."""
     rows = batch.written(tables.window_table(window.name))
     fails = Columns.of(rows).any_fails(filter(None, [window.having]))
-    return None if fails is None else rows.where(fails).selectExpr(*_named(window, "window_start", "window_end"))
+    return None if fails is None else rows.where(fails).selectExpr(*_sql_names(window, "window_start", "window_end"))
 
 
-def _named(window: WindowSpec, *columns: str) -> list[str]:
+def _sql_names(window: WindowSpec, *columns: str) -> list[str]:
     """Return the columns, in SQL, of a window and group that a sample shows."""
     return [f"{literal(window.name)} AS window_name", *columns, group_values(window.group_columns)]
 
 
-def _none_of(frames: Sequence[DataFrame], expectation: Expectation, what: str) -> Counted:
+def _none_of(frames: Sequence[DataFrame], expectation: Expectation, rows_named: str) -> Counted:
     rows = readable(reduce(DataFrame.unionByName, frames).limit(_MOST_SHOWN + 1)).collect() if frames else []
     sample = [row.asDict(recursive=True) for row in rows[:SAMPLE_ROWS]]
     n = f"more than {_MOST_SHOWN:,}" if len(rows) > _MOST_SHOWN else f"{len(rows):,}"
-    return Counted(expectation, [Measured(what, 0, len(rows), f"{what}: {n}; expected none")], lambda: sample)
+    return Counted(
+        expectation, [Measured(rows_named, 0, len(rows), f"{rows_named}: {n}; expected none")], lambda: sample
+    )
 
 
 def _doubled(workspace: Workspace, window: WindowSpec, look: Look) -> DataFrame:
@@ -244,7 +246,7 @@ def _doubled(workspace: Workspace, window: WindowSpec, look: Look) -> DataFrame:
     rows = _since(workspace, tables.window_table(window.name), look)
     keys = [F.col(f"`{name}`") for name in window.key_columns]  # with the end: sessions may share their start
     doubled = rows.groupBy(*keys).agg(F.count("*").alias("__tm_rows")).where("__tm_rows > 1")
-    return doubled.selectExpr(*_named(window, "window_start"), "__tm_rows AS rows")
+    return doubled.selectExpr(*_sql_names(window, "window_start"), "__tm_rows AS rows")
 
 
 def _with_gaps(workspace: Workspace, plan: Plan, window: WindowSpec, look: Look) -> DataFrame:
@@ -264,7 +266,7 @@ def _with_gaps(workspace: Workspace, plan: Plan, window: WindowSpec, look: Look)
     all_there = F.lit(True) if window.having else F.col("__tm_n") == F.col("__tm_last") - first + 1
     gap = ~F.coalesce(all_there & (F.col("__tm_highest") == F.col("__tm_last")), F.lit(False))
     shown = both.where(gap).select("now.*", "__tm_n")
-    return shown.selectExpr(*_named(window, "window_start", "window_end"), "__tm_last AS last", "__tm_n AS n")
+    return shown.selectExpr(*_sql_names(window, "window_start", "window_end"), "__tm_last AS last", "__tm_n AS n")
 
 
 def _since(workspace: Workspace, table: str, look: Look) -> DataFrame:

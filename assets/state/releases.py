@@ -169,11 +169,11 @@ class _Events:
     def _read_stored(self, names: Sequence[str], span: range) -> Iterator[tuple[Places, pa.Table]]:
         for rows in self._stored(names, span) or ():
             numbers = np.searchsorted(self.outcomes.items.seq, rows[c.SEQ].to_numpy())
-            yield numbers, self._judged(pa.Table.from_batches([rows]), numbers)
+            yield numbers, self._judged_records(pa.Table.from_batches([rows]), numbers)
 
     def _read_aside(self, part: Rows, numbers: Places, span: range) -> Iterator[tuple[Places, pa.Table]]:
         for places, rows in part.read(span):
-            yield places, self._judged(rows, numbers[places])
+            yield places, self._judged_records(rows, numbers[places])
 
     @cached_property
     def _adjusted_by(self) -> pa.Array:
@@ -185,7 +185,7 @@ class _Events:
         lists = [[name for name in names if moved & bits[name]] for moved in range(1 << len(MOVED))]
         return pa.array(lists, pa.list_(pa.string()))
 
-    def _judged(self, rows: pa.Table, numbers: Places) -> pa.Table:
+    def _judged_records(self, rows: pa.Table, numbers: Places) -> pa.Table:
         """Return records with what was judged of them; `numbers` are their places in the segment."""
         outcomes = self.outcomes
         events_us = outcomes.instants.get(EVENT_US)

@@ -42,13 +42,13 @@ def right_sides(workspace: Workspace, versions: Mapping[str, str]) -> Mapping[st
 def rows_now(workspace: Workspace) -> Mapping[str, DataFrame]:
     """Return the rows that the tables on the right side of joins have now, with VALID_FROM."""
     joins = [join for join in workspace.spec.joins if join.has_table]
-    return {join.name: _read(workspace, join, _table_of(workspace, join).version()) for join in joins}
+    return {join.name: _read_rows(workspace, join, _table_of(workspace, join).version()) for join in joins}
 
 
 def write_right_rows(batch: Batch, join: JoinSpec) -> None:
     """Copy the rows of the version that a batch has, unless an earlier batch had it."""
     version = segment_of(batch.plan).tables[join.name]
-    if _kept(batch.workspace, join, version) is None:
+    if _kept_rows(batch.workspace, join, version) is None:
         *_, valid_from, of_version = right_schema(join).names
         rows = rows_of_version(batch.workspace, join, version)
         copy = rows.withColumnsRenamed({VALID_FROM: valid_from}).withColumn(of_version, F.lit(version))
@@ -68,13 +68,13 @@ def rows_of_version(workspace: Workspace, join: JoinSpec, version: str) -> DataF
     """
     kinds = {field.name: field.dataType for field in columns_of_table(join)}
     for place in (workspace, workspace.log_of):
-        rows = None if place is None else _kept(place, join, version)
+        rows = None if place is None else _kept_rows(place, join, version)
         if rows is not None and kinds.items() <= {field.name: field.dataType for field in rows.schema}.items():
             return rows.select(*map(quoted, kinds), VALID_FROM)
-    return _read(workspace, join, version)
+    return _read_rows(workspace, join, version)
 
 
-def _kept(workspace: Workspace, join: JoinSpec, version: str) -> DataFrame | None:
+def _kept_rows(workspace: Workspace, join: JoinSpec, version: str) -> DataFrame | None:
     """Return the rows of a version that an earlier batch had; None if none had."""
     table, (*_, valid_from, of_version) = tables.right_rows_table(join.name), right_schema(join).names
     if not workspace.lake.exists(table):
@@ -86,7 +86,7 @@ def _kept(workspace: Workspace, join: JoinSpec, version: str) -> DataFrame | Non
     return holding.withColumnsRenamed({valid_from: VALID_FROM})
 
 
-def _read(workspace: Workspace, join: JoinSpec, version: str) -> DataFrame:
+def _read_rows(workspace: Workspace, join: JoinSpec, version: str) -> DataFrame:
     """Return the rows of a table as it is, each value as `right.schema` says.
 
     Raises:

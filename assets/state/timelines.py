@@ -120,7 +120,7 @@ def write_timelines(batch: Batch, timelines: pa.Table) -> None:
     unmoved = _with_state(batch.timelines, lambda rows: settled(rows, rules, place))
     columns = ("max_t", "watermark", "computed", "last_clock", "max_close", "splits", RELEASED)
     # What the watermark across timelines was in between does not follow from the rows of the others.
-    written = pc.or_(_moved(unmoved, timelines, columns), pc.equal(timelines[c.TIMELINE], _across_name(workspace)))
+    written = pc.or_(_is_moved(unmoved, timelines, columns), pc.equal(timelines[c.TIMELINE], _across_name(workspace)))
     batch.replace_rows(tables.TIMELINES, timelines.filter(written), where=NO_ROWS)
 
 
@@ -138,7 +138,7 @@ def watermark_rows(before: pa.Table, after: pa.Table, clock: datetime | None, *,
     new = pa.nulls(len(after) - len(before), pa.int64())
     released_before = pc.fill_null(pa.chunked_array([*before[RELEASED].chunks, new]), 0)
     timelines = after.append_column("fresh", pc.subtract(after[RELEASED], released_before))
-    moved = timelines.filter(_moved(before, after, ["max_t"]))
+    moved = timelines.filter(_is_moved(before, after, ["max_t"]))
     instant, count = pa.timestamp("us", "UTC"), len(moved)
     counts = pa.MapArray.from_arrays(
         pa.array(np.arange(count + 1), pa.int32()), pa.repeat("released", count), moved["fresh"].combine_chunks()
@@ -157,7 +157,7 @@ def watermark_rows(before: pa.Table, after: pa.Table, clock: datetime | None, *,
     )
 
 
-def _moved(before: pa.Table, after: pa.Table, columns: Sequence[str]) -> pa.Array:
+def _is_moved(before: pa.Table, after: pa.Table, columns: Sequence[str]) -> pa.Array:
     """Return whether each timeline has another value in some columns than before, or was not there."""
     moved = np.arange(len(after)) >= len(before)
     for name in columns:

@@ -138,7 +138,7 @@ def _write_needed(batch: Batch, windows: Sequence[WindowSpec]) -> None:
     Spark says which they are. Their times are sorted here, and Arrow writes them by time.
     """
     workspace, table, payload = batch.workspace, tables.needed_table(windows[0]), payload_of(batch.workspace)
-    where, earlier = _looked_at(batch, table, windows)
+    where, earlier = _stored_events(batch, table, windows)
     rows = batch.outcome.needed_after(windows, None if earlier is None else earlier.withColumn(EARLIER, F.lit(True)))
     may_stay = _may_be_needed(batch, windows)
     if earlier is not None:  # earlier ones that the table keeps are not written again
@@ -168,7 +168,9 @@ def write_by_time(
         batch.replace_pieces(table, rows_by_time, where=where, stays=stays)
 
 
-def _looked_at(batch: Batch, table: str, windows: Sequence[WindowSpec]) -> tuple[Filters | None, DataFrame | None]:
+def _stored_events(
+    batch: Batch, table: str, windows: Sequence[WindowSpec]
+) -> tuple[Filters | None, DataFrame | None]:
     """Return which stored events are deleted or may be obsolete, and the earlier events that may still be needed.
 
     The ones to delete that are still needed are written again.
@@ -215,7 +217,7 @@ def _write_changes(batch: Batch, table: str, where: Filters | None, needed: Data
     with set_aside(needed, workspace.folder, batch.amount) as aside:
         keys, columns = aside.narrow([c.SEQ, c.TIMESTAMP, mark, EARLIER]), [c.SEQ, c.TIMESTAMP, mark, c.BATCH]
         stored = workspace.lake.rows(table, workspace.base_of(table), columns=columns, filters=where)
-        obsolete_rows = _differing(live_rows(stored) if where is not None else stored.slice(0, 0), keys, mark)
+        obsolete_rows = _differing_rows(live_rows(stored) if where is not None else stored.slice(0, 0), keys, mark)
         taken_back = _taken_back(obsolete_rows)
         is_rewritten = pc.is_in(keys[c.SEQ], value_set=obsolete_rows[c.SEQ].combine_chunks())
         rows_to_write = [
@@ -227,7 +229,7 @@ def _write_changes(batch: Batch, table: str, where: Filters | None, needed: Data
         batch.replace_pieces(table, changes, where=NO_ROWS)
 
 
-def _differing(before: pa.Table, after: pa.Table, mark: str) -> pa.Table:
+def _differing_rows(before: pa.Table, after: pa.Table, mark: str) -> pa.Table:
     """Return the rows that are obsolete, or needed by other windows than before."""
     texts = pa.list_(pa.string())
     names_before, names_after = (pc.binary_join(rows[mark].cast(texts), "\n") for rows in (before, after))

@@ -109,7 +109,7 @@ def capture(workspace: Workspace, first_seq: int, last_seq: int, redact: Sequenc
         workspace.file, parse_cases(shell, workspace.spec, file="the captured case"), workspace.spark
     )
     kept_from = before_seq_of(workspace, tables.DEAD_LETTERS)
-    differing = _differing(workspace, rows, outcome, max(first_seq, kept_from), last_seq)
+    differing = _differing_seqs(workspace, rows, outcome, max(first_seq, kept_from), last_seq)
     notes = _notes(first_seq, last_seq, left_out, differing, kept_from=kept_from)
     lines = [*notes, *_case(begin, records, ending)]
     text = "\n".join([*lines, *_expected(workspace.spec, outcome), ""])
@@ -346,7 +346,7 @@ def _scalar(value: Any) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _differing(
+def _differing_seqs(
     workspace: Workspace, rows: Sequence[Row], outcome: Outcome, first_seq: int, last_seq: int
 ) -> list[int]:
     """Return the records that the pipeline judged in another way than the case does."""
@@ -371,15 +371,15 @@ def _notes(
     if first_seq:
         yield "# What is expected is what comes of judging them alone: what came before is not known here."
     if differing:
-        yield f"# The pipeline judged {_named(differing)} in another way."
+        yield f"# The pipeline judged {_records_in_words(differing)} in another way."
     if first_seq < kept_from:
         yield f"# How it judged records before {kept_from} is not known: `retention` has removed their dead letters."
     elif first_seq and not differing:
         yield "# The pipeline refused the same records for the same reasons."
     if left_out:
-        yield f"# Left out, as they could not be read or are excluded: {_named(left_out)}."
+        yield f"# Left out, as they could not be read or are excluded: {_records_in_words(left_out)}."
 
 
-def _named(seqs: Sequence[int]) -> str:
+def _records_in_words(seqs: Sequence[int]) -> str:
     ending = f" and {len(seqs) - _MOST_NAMED:,} more" if len(seqs) > _MOST_NAMED else ""
     return f"record{'s' if len(seqs) > 1 else ''} {', '.join(map(str, seqs[:_MOST_NAMED]))}{ending}"

@@ -424,7 +424,7 @@ def run_cases(
     with told_in_words():
         outcomes = _outcomes_of(spark, records, logs, flushing, rules)
         tables = [_tables(outcome, records.payload.names) for outcome in outcomes]
-        rows = _collected(tables, schemas, rules)
+        rows = _collected_rows(tables, schemas, rules)
     watermarks = [
         log_watermarks(outcome, {log.name: records.seen_us(log, number, rules) for log in logs}, rules.time)
         for number, outcome in enumerate(outcomes)
@@ -504,7 +504,7 @@ def _tables(outcome: engine.Outcome, payload: Sequence[str]) -> dict[str, DataFr
     }
 
 
-def _collected(
+def _collected_rows(
     segments: Sequence[Mapping[str, DataFrame]], schemas: Mapping[str, StructType], rules: TimeRules
 ) -> dict[tuple[int, str, str], list[dict[str, Any]]]:
     """Collect all rows by segment, log and table, in one job."""

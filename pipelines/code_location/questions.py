@@ -85,7 +85,7 @@ def question_job(file: SpecFile, settings: Settings, choice: SparkChoice) -> dg.
         [(kind, config)] = context.op_config.items()
         answer = _answer(workspace, kind, config)
         context.log.info(printable(answer.text, keep="\n"))
-        yield dg.Output(None, metadata=_shown(answer))
+        yield dg.Output(None, metadata=_metadata_of(answer))
 
     about = (
         f"Answers a question to {name}: why a record or a window is as it is, how long to wait for late events, what "
@@ -141,7 +141,7 @@ def _question(*, limit: int, group: Mapping[str, Any] | None = None, **config: A
     return Question(**config, group=texts, most=limit)
 
 
-def _shown(answer: Answer | Advice | Simulation) -> show.Metadata:
+def _metadata_of(answer: Answer | Advice | Simulation) -> show.Metadata:
     """Return an answer as metadata: as a text, as JSON, and as a picture where it has one."""
     # A browser does not read `NaN`, which JSON does not have.
     plain = json.loads(json_line(answer.to_dict()), parse_constant=str)

@@ -97,7 +97,7 @@ class TidemarkResource(dg.ConfigurableResource):  # type: ignore[type-arg] # it 
         """
         if as_ not in _FORMS and as_ != "spark":
             raise SpecError(f"`as_` is {as_!r}", expected=f"one of {', '.join(_FORMS)}, spark")
-        name, place = self._named(pipeline), self._place
+        name, place = self._pipeline_name(pipeline), self._place
         batch = self.batch(context, pipeline=name)
         tables = consistent(place, name, batch)
         if table not in tables:
@@ -121,7 +121,7 @@ class TidemarkResource(dg.ConfigurableResource):  # type: ignore[type-arg] # it 
             SpecError: No pipeline is named.
             LakeError: There is no such pipeline, or it has committed nothing.
         """
-        name, place = self._named(pipeline), self._place
+        name, place = self._pipeline_name(pipeline), self._place
         tag = f"{_TAG}{name}/{hashlib.sha256(str(place).encode()).hexdigest()[:12]}"
         run_id, instance = _run_of(context), context.instance
         if run_id is None:
@@ -140,7 +140,7 @@ class TidemarkResource(dg.ConfigurableResource):  # type: ignore[type-arg] # it 
         place = from_environment(SPECS, warehouse=self.warehouse).warehouse
         return place.absolute()
 
-    def _named(self, pipeline: str | None) -> str:
+    def _pipeline_name(self, pipeline: str | None) -> str:
         if name := pipeline or self.pipeline:
             return name
         raise SpecError(

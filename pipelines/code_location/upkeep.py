@@ -125,7 +125,7 @@ def look_for_old_rows(file: SpecFile, settings: Settings) -> Removal:
 def jobs_of(file: SpecFile) -> tuple[str, ...]:
     """Return the jobs whose runs may be of a pipeline; BY_HAND is of all of them."""
     work = ("live", "rebuild", "rejudge", "replay", "forget", "ask", "maintain", "audit")
-    return (*(f"{file.spec.name}_{what}" for what in work), BY_HAND)
+    return (*(f"{file.spec.name}_{work_name}" for work_name in work), BY_HAND)
 
 
 def ensure_may_keep_up(workspace: Workspace, retain: timedelta) -> None:

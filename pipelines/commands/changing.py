@@ -76,7 +76,7 @@ def _show(file: "SpecFile", spec_plan: "SpecPlan") -> None:
     put(f"{spec_plan.name}: {_summary(spec_plan)}")
     if spec_plan.changes:
         _show_changes(file, spec_plan.changes)
-    lines = [(what, sentence, "") for what, sentence in _work_lines(file, spec_plan)]
+    lines = [(heading, sentence, "") for heading, sentence in _work_lines(file, spec_plan)]
     lines += [("" if number else "not taken", sentence, "") for number, sentence in enumerate(spec_plan.never_taken)]
     lines += [("" if number else "corrected", sentence, "") for number, sentence in enumerate(spec_plan.corrections)]
     if lines:

@@ -163,8 +163,8 @@ def _status_lines(state: "Status") -> "Iterator[tuple[str, str]]":
     waiting = state.waiting
     young = f", {plural(len(waiting.settling_files), 'file')} younger than `settle`" if waiting.settling_files else ""
     back = f", {len(waiting.errors):,} held back" if waiting.errors else ""
-    what = "file" if state.reads_files_only else "input"
-    yield "waits", f"{plural(waiting.new, f'new {what}') if waiting.new else f'no new {what}'}{young}{back}"
+    noun = "file" if state.reads_files_only else "input"
+    yield "waits", f"{plural(waiting.new, f'new {noun}') if waiting.new else f'no new {noun}'}{young}{back}"
     if waiting.notes:
         yield "files", first_lines(waiting.notes)
     if waiting.read_before:
@@ -189,10 +189,10 @@ def _last_batch(state: "Status") -> str:
     assert state.last is not None  # the caller has looked
     plan, at = state.last.plan, state.last.committed_at
     took = f"in {state.last.took.total_seconds():.0f} s"
-    what = plural(records_in(plan), "record") if plan.kind == "process" else plan.kind
+    work = plural(records_in(plan), "record") if plan.kind == "process" else plan.kind
     why = "accepted although a check failed: " if plan.kind == "process" else ""
     reason = f", {why}{state.last.reason}" if state.last.reason is not None else ""
-    return f"{state.last.batch_id}, committed {second(at)} UTC: {what} {took}{reason}"
+    return f"{state.last.batch_id}, committed {second(at)} UTC: {work} {took}{reason}"
 
 
 @click.command()

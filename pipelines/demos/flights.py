@@ -47,8 +47,8 @@ def main() -> None:
 
         click.echo(_INTRODUCTION)
         written = land_flights(LANDING)
-        click.echo(f"input      {_shown(LANDING)}, 12 files" + (", written just now" if written else ""))
-        click.echo(f"spec       {_shown(SPEC)}")
+        click.echo(f"input      {_typed_path(LANDING)}, 12 files" + (", written just now" if written else ""))
+        click.echo(f"spec       {_typed_path(SPEC)}")
         settings = settings_of()
         file = read_spec(SPEC)
         status = run_all([file], settings, RunOptions())
@@ -80,15 +80,15 @@ def _show_next_steps() -> None:
         f"""
 Next:
   make ui                              the same run in Dagster, http://localhost:3000
-  .venv/bin/tidemark report {_shown(SPEC)}   a page about it for the browser, flights_report.html
-  .venv/bin/tidemark run {_shown(SPEC)}   again: nothing is new; add a file, and only it is read
-  .venv/bin/tidemark status {_shown(SPEC)}   its state: watermark, last batch, what waits, what is wrong
-  .venv/bin/tidemark show {_shown(SPEC)} dead_letters   rows of a table, here why records were refused
+  .venv/bin/tidemark report {_typed_path(SPEC)}   a page about it for the browser, flights_report.html
+  .venv/bin/tidemark run {_typed_path(SPEC)}   again: nothing is new; add a file, and only it is read
+  .venv/bin/tidemark status {_typed_path(SPEC)}   its state: watermark, last batch, what waits, what is wrong
+  .venv/bin/tidemark show {_typed_path(SPEC)} dead_letters   rows of a table, here why records were refused
 """.rstrip()
     )
 
 
-def _shown(path: Path) -> Path:
+def _typed_path(path: Path) -> Path:
     """Return a path as a person would type it: relative if it is below the current directory."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path

@@ -67,7 +67,7 @@ class Decided(ABC):
     def _lines(self) -> Iterator[str]:
         would = " would be" if self.dry_run else ""
         at = "" if self.batch is None else f", as batch {self.batch}"
-        yield f"{self.pipeline}: {plural(self.records, 'record')}{would} {self._done()}{at}"
+        yield f"{self.pipeline}: {plural(self.records, 'record')}{would} {self._decision_in_words()}{at}"
         yield from self._notes()
         for window in self.windows:
             yield from difference_in_words(window, would=self.dry_run)
@@ -75,7 +75,7 @@ class Decided(ABC):
             yield "Nothing was written: this was a dry run."
 
     @abstractmethod
-    def _done(self) -> str:
+    def _decision_in_words(self) -> str:
         """Say what was done with the records, or would be."""
 
     def _notes(self) -> Iterator[str]:
@@ -96,7 +96,7 @@ class Rejudged(Decided):
         """Return it in plain values, as `--json` shows it."""
         return {**super().to_dict(), "include": self.include}
 
-    def _done(self) -> str:
+    def _decision_in_words(self) -> str:
         change = "taken back" if self.include else "taken out"
         return change if self.batch is None else f"{change}, all tables rebuilt"
 
@@ -125,20 +125,20 @@ class Replayed(Decided):
         else:
             yield f"{self.pipeline}: nothing to do: {self._as_wanted()}"
 
-    def _done(self) -> str:
-        return f"{self._what} ({', '.join(f'{n:,} {reason}' for reason, n in self.letters.items())})"
+    def _decision_in_words(self) -> str:
+        return f"{self._verb} ({', '.join(f'{n:,} {reason}' for reason, n in self.letters.items())})"
 
     def _notes(self) -> Iterator[str]:
         if self.already:
             yield f"  {self._as_wanted()}"
 
     @property
-    def _what(self) -> str:
+    def _verb(self) -> str:
         return "refused again" if self.undo else "let in"
 
     def _as_wanted(self) -> str:
         match = "matches was" if self.already == 1 else "match were"
-        return f"{plural(self.already, 'dead letter')} that {match} {self._what} already"
+        return f"{plural(self.already, 'dead letter')} that {match} {self._verb} already"
 
 
 def difference_in_plain(window: Difference) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def difference_in_plain(window: Difference) -> dict[str, Any]:
 
 def difference_in_words(window: Difference, *, would: bool) -> Iterator[str]:
     """Return what differs of a window, or would, in lines: how many results, their days, and the first of them."""
-    counts = ", ".join(f"{n:,} {what}" for what, n in window.counts.items() if n)
+    counts = ", ".join(f"{n:,} {kind}" for kind, n in window.counts.items() if n)
     if not counts:
         yield f"  windows/{window.window}: no result {'would differ' if would else 'differs'}"
         return
@@ -167,14 +167,14 @@ def _in_words(row: Changed) -> str:
     key = " ".join([f"{start[1]} to {end[1]}", *(f"{name}={in_a_line(value)}" for name, value in groups)])
     before, after = row.before or {}, row.after or {}
     values = [
-        f"{name} {_shown(row.before, name)} → {_shown(row.after, name)}"
+        f"{name} {_value_in_words(row.before, name)} → {_value_in_words(row.after, name)}"
         for name in dict.fromkeys([*before, *after])
         if row.before is None or row.after is None or before.get(name) != after.get(name)
     ]
     return f"{key}: {', '.join(values)}"
 
 
-def _shown(values: Mapping[str, Any] | None, name: str) -> str:
+def _value_in_words(values: Mapping[str, Any] | None, name: str) -> str:
     return "no row" if values is None else in_a_line(values.get(name))
 
 
@@ -212,19 +212,19 @@ def decide(
         TidemarkError: Anything prevents it, see `plan_replay`, `plan_rejudging` and `assets.rebuild.switch.rebuild`.
     """
     workspace = pipeline_of(file, settings, tell)
-    decided, plan = _looked_up(workspace, request)
+    decided, plan = _decision_on(workspace, request)
     if not plan.scope:
         return decided
     if request.dry_run:
         return replace(decided, windows=differences(workspace, plan.items))
     rebuilt = rebuild_pipeline(file, settings, request, instance=instance(), tell=tell)
     if rebuilt is None:  # another one has done it meanwhile
-        return _looked_up(pipeline_of(file, settings, tell), request)[0]
+        return _decision_on(pipeline_of(file, settings, tell), request)[0]
     commit = rebuilt.commit
     return replace(decided, batch=commit.batch_id, committed_at=commit.committed_at, windows=rebuilt.differs)
 
 
-def _looked_up(
+def _decision_on(
     workspace: Workspace, request: ReplaySettings | RejudgeSettings
 ) -> tuple[Replayed | Rejudged, RebuildPlan]:
     """Return which records a decision is about, and the work."""

@@ -92,7 +92,7 @@ class Forgotten(Decided):
             "left": None if proof is None else [vars(left) for left in proof.left],
         }
 
-    def _done(self) -> str:
+    def _decision_in_words(self) -> str:
         return "forgotten" if self.batch is None else "forgotten, all tables rebuilt"
 
     def _notes(self) -> Iterator[str]:
@@ -171,7 +171,7 @@ def forget(
     left = unfinished(workspace)
     rows = rows_to_forget(workspace, where) if workspace.exists else np.zeros(0, np.int64)
     if dry_run:
-        return _looked_at(workspace, rows, reason)
+        return _trial_run(workspace, rows, reason)
     forgotten = Forgotten(pipeline=file.spec.name, dry_run=False, records=len(all_rows(left)), continued=bool(left))
     if len(rows) or not left:
         forgotten = _decided(workspace, file, settings, rows, reason, instance=instance(False), tell=tell)
@@ -187,7 +187,7 @@ def forget(
     return replace(forgotten, proof=erase(workspace, str(uuid4()), left, elsewhere=elsewhere))
 
 
-def _looked_at(workspace: Workspace, rows: Numbers, reason: str) -> Forgotten:
+def _trial_run(workspace: Workspace, rows: Numbers, reason: str) -> Forgotten:
     plan = plan_forgetting(workspace, reason, rows)
     values = values_to_forget(workspace, rows)
     _refuse_reason(values.sought, reason)

@@ -12,7 +12,7 @@ from uuid import uuid4
 import dagster as dg
 
 from tidemark.assets.audit.findings import Finding
-from tidemark.assets.audit.repair import REASON, Repair, gone, plan_repair
+from tidemark.assets.audit.repair import REASON, Repair, lost_ranges, plan_repair
 from tidemark.assets.audit.rereading import mend_log
 from tidemark.assets.audit.whole import audit
 from tidemark.assets.upkeep.foreign_changes import commit_mended, decide_on_changes
@@ -83,7 +83,7 @@ def _mend(
     """Take changes back, and read lost records again; return what stays lost, a sentence each."""
     if plan.changes:
         decide_on_changes(opened(), REASON, str(uuid4()), keep=False, instance=instance)
-    missing, lost = gone(findings), list[str]()
+    missing, lost = lost_ranges(findings), list[str]()
     for finding, readings in plan.readings:
         left = mend_log(opened(), finding, readings, missing)
         if left is None and finding.seqs is not None:

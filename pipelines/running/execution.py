@@ -330,11 +330,11 @@ def rebuild_pipeline(
     if isinstance(rebuild_settings, RebuildSettings) and rebuild_settings.windows:
         chosen_windows(file.spec, rebuild_settings.windows)  # a wrong name does not become a run
     rebuilt: list[Rebuilt] = []
-    choice, what = choose_spark(settings, file.inputs), rebuild_settings.job
+    choice, job_name = choose_spark(settings, file.inputs), rebuild_settings.job
     kinds = (type(rebuild_settings),)
     [job] = rebuild_jobs(file, settings, choice, tell=tell, keep=rebuilt.append, kinds=kinds)
     config = {name: value for name, value in rebuild_settings.model_dump().items() if value}
-    result = execute(job, instance, str(uuid4()), ops={f"{file.spec.name}__{what}": config})
+    result = execute(job, instance, str(uuid4()), ops={f"{file.spec.name}__{job_name}": config})
     if not result.success:
         raise failure_of(result, None)
     return rebuilt[0] if rebuilt else None

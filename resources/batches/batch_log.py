@@ -146,8 +146,8 @@ class BatchLog:
 
     def pending(self, kind: Kind | None = None) -> Plan | None:
         """Return the plan in force that is not committed, optionally of one kind; None if there is none."""
-        found = self._look().pending
-        return found if found is not None and kind in (None, found.kind) else None
+        plan = self._look().pending
+        return plan if plan is not None and kind in (None, plan.kind) else None
 
     def newest_attempt(self) -> int:
         """Return the number of the newest attempt, 0 before the first."""
@@ -272,7 +272,7 @@ class BatchLog:
                 of_rebuild[-1]["table_versions"] = versions
             return row | {"end_seq": plan.end_seq if end_seq is None else end_seq}
 
-        of_rebuild = [_made_by(one, plan) for one in made]
+        of_rebuild = [_made_by(commit, plan) for commit in made]
         row = self._write(decide, of_rebuild)
         if row is not None and plan.batch_id % _COMPACT_EVERY == _COMPACT_EVERY - 1:
             self._lake.compact(BATCHES)

@@ -246,9 +246,9 @@ class Version:
         low, high, nulls = (f"{what}.{column}" for what in ("min", "max", "null_count"))
         if not {low, high, nulls} <= {*self.actions.column_names}:
             return {}
-        known = self.actions.filter(pc.equal(self.actions[nulls], 0)).select(["path", low, high]).drop_null()
-        bounds = (known[name].cast(pa.int64()).to_pylist() for name in (low, high))
-        return dict(zip(known["path"].to_pylist(), zip(*bounds, strict=True), strict=True))
+        bounded = self.actions.filter(pc.equal(self.actions[nulls], 0)).select(["path", low, high]).drop_null()
+        bounds = (bounded[name].cast(pa.int64()).to_pylist() for name in (low, high))
+        return dict(zip(bounded["path"].to_pylist(), zip(*bounds, strict=True), strict=True))
 
     def files_with(self, filters: Filters) -> list[str]:
         """Return the files that may hold matching rows, by their bounds."""
@@ -287,11 +287,11 @@ class Version:
         if not where:
             return list(self.sizes)
         left = set() if stays is None else set(self.files_with(stays))
-        found = [path for path in self.files_with(where) if path not in left]
+        paths = [path for path in self.files_with(where) if path not in left]
         if self._are_bounded(where):
-            return found
+            return paths
         names = list(dict.fromkeys(name for name, _, _ in where))
-        return [path for path in found if self.rows_of([path], names).filter(arrow_condition(where))]
+        return [path for path in paths if self.rows_of([path], names).filter(arrow_condition(where))]
 
     def rows(self, *, columns: Sequence[str] | None = None, filters: Filters | None = None) -> pa.Table:
         """Return its rows, if they are few, without a Spark job. Files that the filters rule out are not opened."""
@@ -349,9 +349,9 @@ class Version:
 
     def dataset_of(self, files: Sequence[str]) -> pyarrow.dataset.Dataset:
         """Return some of its files for Arrow to read."""
-        known = self.dataset
-        fragments = [known.format.make_fragment(path, filesystem=known.filesystem) for path in files]
-        return pyarrow.dataset.FileSystemDataset(fragments, known.schema, known.format, known.filesystem)
+        dataset = self.dataset
+        fragments = [dataset.format.make_fragment(path, filesystem=dataset.filesystem) for path in files]
+        return pyarrow.dataset.FileSystemDataset(fragments, dataset.schema, dataset.format, dataset.filesystem)
 
     def rows_without(self, file: str, filters: Filters) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a file that do not match filters, some at a time; rows for which these are null too.
@@ -386,19 +386,21 @@ def _by_file(actions: pa.Table, column: str) -> Mapping[str, int]:
 def _dataset(folder: Place, delta: DeltaTable, actions: pa.Table) -> pyarrow.dataset.Dataset:
     """Return the files with their sizes, so that a store need not be asked for them."""
     files = files_of(folder)
-    known = delta.to_pyarrow_dataset(filesystem=files)
+    dataset = delta.to_pyarrow_dataset(filesystem=files)
     is_bounded = BOUNDED in delta.metadata().configuration  # if not, an earlier version wrote bounds of all columns
-    sizes, unread = _by_file(actions, "size_bytes"), files_beyond_bounds(actions, known.schema)
+    sizes, unread = _by_file(actions, "size_bytes"), files_beyond_bounds(actions, dataset.schema)
     fragments = [
-        known.format.make_fragment(
-            one.path,
+        dataset.format.make_fragment(
+            fragment.path,
             filesystem=files,
-            partition_expression=one.partition_expression if is_bounded and one.path not in unread else None,
-            file_size=sizes.get(one.path),
+            partition_expression=fragment.partition_expression
+            if is_bounded and fragment.path not in unread
+            else None,
+            file_size=sizes.get(fragment.path),
         )
-        for one in known.get_fragments()
+        for fragment in dataset.get_fragments()
     ]
-    return pyarrow.dataset.FileSystemDataset(fragments, known.schema, known.format, files)
+    return pyarrow.dataset.FileSystemDataset(fragments, dataset.schema, dataset.format, files)
 
 
 def files_beyond_bounds(actions: pa.Table, schema: pa.Schema) -> list[str]:
@@ -407,13 +409,13 @@ def files_beyond_bounds(actions: pa.Table, schema: pa.Schema) -> list[str]:
     These are of years such as 10000, or -1: delta-rs reads them as null, so no condition on the column would find a
     row of the file. Earlier versions wrote such files, and so does a writer of others that joins files.
     """
-    found: dict[str, None] = {}
-    for name in (one.name for one in schema if pa.types.is_timestamp(one.type)):
+    paths: dict[str, None] = {}
+    for name in (field.name for field in schema if pa.types.is_timestamp(field.type)):
         if {f"min.{name}", f"max.{name}", f"null_count.{name}"} <= set(actions.column_names):
             has_value = pc.less(actions[f"null_count.{name}"], actions["num_records"])
             lacks_one = pc.or_(pc.is_null(actions[f"min.{name}"]), pc.is_null(actions[f"max.{name}"]))
-            found |= dict.fromkeys(actions["path"].filter(pc.and_(has_value, lacks_one)).to_pylist())
-    return list(found)
+            paths |= dict.fromkeys(actions["path"].filter(pc.and_(has_value, lacks_one)).to_pylist())
+    return list(paths)
 
 
 class Opened:
@@ -472,9 +474,9 @@ class Opened:
         """
         if not self._settled:
             return self.newest(table, since)
-        known = self._newest.get(table)
-        if known is not None and known.version() >= (since or 0):
-            return int(known.version())
+        newest = self._newest.get(table)
+        if newest is not None and newest.version() >= (since or 0):
+            return int(newest.version())
         return self.newest(table)  # which opens it, once
 
     def newest(self, table: str, since: int | None = None) -> int:
@@ -524,8 +526,8 @@ class Opened:
         Raises:
             LakeError: The table does not exist, or its log cannot be read.
         """
-        known = self._newest.get(table)
-        if known is not None and since is not None and known.version() >= since:
+        newest = self._newest.get(table)
+        if newest is not None and since is not None and newest.version() >= since:
             return self._newest.pop(table, None) or self.open(table)
         return self._asked(table)
 
@@ -561,7 +563,7 @@ def _last_entry(folder: Place, since: int) -> int | None:
     log = folder / "_delta_log"
     if isinstance(log, RemotePath):  # one request
         names = set(log.store.names_from(log.key, f"{since:020}"))
-        newest = max((int(found[0]) for found in map(_DIGITS.match, names) if found), default=since)
+        newest = max((int(match[0]) for match in map(_DIGITS.match, names) if match), default=since)
         has_all = all(entry_path(folder, version).name in names for version in range(since, newest + 1))
         return newest if has_all else None
     last = since - 1
@@ -594,8 +596,8 @@ def _telling(folder: Place) -> Iterator[None]:
             remedy="Check the warehouse and the pipeline's name, or run the pipeline first.",
         ) from error
     except (DeltaError, OSError) as error:
-        if known := failure_of_store(str(error)):
-            raise known from error
+        if failure := failure_of_store(str(error)):
+            raise failure from error
         if isinstance(error, OSError):
             raise
         raise unreadable_log(folder, first_line(error)) from error

@@ -67,8 +67,8 @@ def ends_around(within: str, window: WindowSpec) -> str:
         if not window.is_on_wall_clock:
             return ends
         # Of ends that the clocks skip the first counts: the others would be the same window.
-        end, before = (instant_of_end(us, window) for us in ("__tm_e", f"__tm_e - {window.end_step_us}L"))
-        return f"filter({ends}, __tm_e -> {end} > {before})"
+        end, end_before = (instant_of_end(us, window) for us in ("__tm_e", f"__tm_e - {window.end_step_us}L"))
+        return f"filter({ends}, __tm_e -> {end} > {end_before})"
     if window.kind != "hopping":
         return f"array({first})"
     most = -(-window.size_us // window.end_step_us)
@@ -215,13 +215,13 @@ def needed_from(watermark_us: int, window: WindowSpec) -> int:
 
     Events in a gap of hopping windows may be before or after it.
     """
-    reached = watermark_us - window.closes_after_us
+    closes_up_to = watermark_us - window.closes_after_us
     if window.local_grid is not None:
-        return reached - window.longest_us
+        return closes_up_to - window.longest_us
     if window.kind == "snapshot":
-        return reached
+        return closes_up_to
     first_open_end = window.offset_us + window.size_us
-    first_open_end += ((reached - first_open_end) // window.end_step_us + 1) * window.end_step_us
+    first_open_end += ((closes_up_to - first_open_end) // window.end_step_us + 1) * window.end_step_us
     return first_open_end - window.size_us + window.ends_inside_us
 
 

@@ -212,12 +212,12 @@ def shown_sql(instant_us: str, grid: LocalGrid) -> str:
     ends = moved[:, 1] - 1  # the last time of the first pass
     is_back = moved[:, 2] <= ends
     repeats = moved[is_back & (floored(moved[:, 2], grid) != floored(ends, grid))]
-    shown = _shown(instant_us, zone)
+    shown = _wall_us(instant_us, zone)
     if not len(repeats):
         return shown
     at = f"size(filter({_array(repeats[:, 0])}, __tm_at -> __tm_at <= __tm_u)) - 1"
     peak = f"get({_array(np.maximum.accumulate(repeats[:, 1]) - 1)}, {at})"
-    wall = let("__tm_u", instant_us, f"greatest({_shown('__tm_u', zone)}, {peak})")
+    wall = let("__tm_u", instant_us, f"greatest({_wall_us('__tm_u', zone)}, {peak})")
     return f"IF({_first_sql(shown, zone)} < {instant_us}, {wall}, {shown})"
 
 
@@ -228,10 +228,10 @@ def first_sql(wall_us: str, grid: LocalGrid) -> str:
     skips = moved[(moved[:, 2] > moved[:, 1]) & (floored(moved[:, 2] - 1, grid) > moved[:, 1])]
     if not len(skips):
         return plain
-    after = f"size(filter({_array(skips[:, 1])}, __tm_from -> __tm_from <= __tm_wall)) - 1"
-    at = f"IF(__tm_wall < get({_array(skips[:, 2])}, {after}), get({_array(skips[:, 0])}, {after}), NULL)"
+    index = f"size(filter({_array(skips[:, 1])}, __tm_from -> __tm_from <= __tm_wall)) - 1"
+    at = f"IF(__tm_wall < get({_array(skips[:, 2])}, {index}), get({_array(skips[:, 0])}, {index}), NULL)"
     instant = _first_sql("__tm_wall", zone)
-    is_shown = f"{_shown(instant, zone)} = __tm_wall"
+    is_shown = f"{_wall_us(instant, zone)} = __tm_wall"
     return let("__tm_wall", wall_us, f"IF({is_shown}, {instant}, coalesce({at}, {instant}))")
 
 
@@ -259,7 +259,7 @@ def begin_sql(limit_us: str, grid: LocalGrid) -> str:
     if len(repeats):
         again = _at_repeat("begin", "size(filter({at}, __tm_at -> __tm_at <= __tm_u)) - 1", repeats, grid)
         begin = f"IF({_is_long('__tm_s', grid)}, greatest({begin}, {again}), {begin})"
-    return _placed(limit_us, begin, grid)
+    return _edge_sql(limit_us, begin, grid)
 
 
 def after_sql(limit_us: str, grid: LocalGrid) -> str:
@@ -270,22 +270,25 @@ def after_sql(limit_us: str, grid: LocalGrid) -> str:
         past = "size(filter({at}, __tm_at -> __tm_at <= __tm_u))"
         within, coming = (_at_repeat("end", f"{past}{less}", repeats, grid) for less in (" - 1", ""))
         end = f"IF({_is_long('__tm_s', grid)}, least({end}, {within}, {coming}), {end})"
-    return _placed(limit_us, end, grid, is_end=True)
+    return _edge_sql(limit_us, end, grid, is_end=True)
 
 
-def _placed(limit_us: str, edge: str, grid: LocalGrid, *, is_end: bool = False) -> str:
+def _edge_sql(limit_us: str, edge: str, grid: LocalGrid, *, is_end: bool = False) -> str:
     """Return an edge of the window around `__tm_u`, whose start on the wall clock is `__tm_s`.
 
     Away from moved clocks Spark's functions of zones say it: the lists, which take long, are for the other instants.
     """
     zone = literal(grid.zone)
-    start = floor_sql(_shown(limit_us, zone), grid)
+    start = floor_sql(_wall_us(limit_us, zone), grid)
     edges = [start, following_sql(start, grid)]
     plain = _first_sql(edges[is_end], zone)
     if "split(" not in edge + shown_sql("__tm_u", grid):  # no clocks were moved over a start
         return plain
     both = [_first_sql(wall, zone) for wall in edges]
-    once = [f"{_first_sql(_shown(limit_us, zone), zone)} = {limit_us}", f"{_shown(plain, zone)} = {edges[is_end]}"]
+    once = [
+        f"{_first_sql(_wall_us(limit_us, zone), zone)} = {limit_us}",
+        f"{_wall_us(plain, zone)} = {edges[is_end]}",
+    ]
     once += [f"{both[1]} - {both[0]} = {grid.step_us}L"] if grid.splits else []
     shown = floor_sql(shown_sql("__tm_u", grid), grid)
     return f"IF({' AND '.join(once)}, {plain}, {let('__tm_u', limit_us, let('__tm_s', shown, edge))})"
@@ -321,7 +324,7 @@ def _listed_again(grid: LocalGrid) -> Numbers:
     return moved[(moved[:, 2] <= ends) & (floored(ends, grid) >= moved[:, 2])]
 
 
-def _shown(instant_us: str, zone: str) -> str:
+def _wall_us(instant_us: str, zone: str) -> str:
     """Return the time that the clocks show at an instant."""
     return f"unix_micros(from_utc_timestamp(timestamp_micros({instant_us}), {zone}))"
 

@@ -87,8 +87,8 @@ def _problem(session: "SparkSession", zone: str) -> Problem | None:
         return None
     at, by_java, by_python = different
     return Problem(
-        f"`{zone}` has different rules in two databases: at {at:%Y-%m-%d %H:%M} UTC its offset is {_shown(by_java)} "
-        f"by Java's (release {java_release(session)}) and {_shown(by_python)} by Python's",
+        f"`{zone}` has different rules in two databases: at {at:%Y-%m-%d %H:%M} UTC its offset is {_hours(by_java)} "
+        f"by Java's (release {java_release(session)}) and {_hours(by_python)} by Python's",
         expected=f"the same rules from 1970 to {LAST_YEAR}: Spark computes with Java's, plans are made with Python's",
         remedy="update Java, and the system's zone files or the package tzdata, to the same release",
     )
@@ -96,15 +96,16 @@ def _problem(session: "SparkSession", zone: str) -> Problem | None:
 
 def first_difference(left: Offsets, right: Offsets) -> tuple[datetime, int, int] | None:
     """Return the first instant at which offsets differ, with both; None where they never do."""
-    before = [0, 0]
+    last_offsets = [0, 0]
     for day in sorted({*left, *right}):
         here = [
-            offsets.get(day, (last,) * (_QUARTERS + 1)) for offsets, last in zip((left, right), before, strict=True)
+            offsets.get(day, (last,) * (_QUARTERS + 1))
+            for offsets, last in zip((left, right), last_offsets, strict=True)
         ]
         for quarter, (first, second) in enumerate(zip(*here, strict=True)):
             if first != second:
                 return EPOCH + timedelta(days=day - 1, seconds=quarter * _QUARTER_S), first, second
-        before = [offsets[-1] for offsets in here]
+        last_offsets = [offsets[-1] for offsets in here]
     return None
 
 
@@ -112,9 +113,9 @@ def _java_offsets(session: "SparkSession", zone: str) -> Offsets:
     def offset(at: str) -> str:
         return f"unix_seconds(from_utc_timestamp(timestamp_seconds({at}), '{zone}')) - ({at})"
 
-    begin, before = f"day * {_DAY_S}", f"(day - 1) * {_DAY_S}"
-    quarters = f"transform(sequence(0, {_QUARTERS}), q -> {offset(f'{before} + q * {_QUARTER_S}')})"
-    moved = f"filter(sequence(0L, {_DAYS - 1}L), day -> day = 0 OR {offset(begin)} <> {offset(before)})"
+    begin, begin_before = f"day * {_DAY_S}", f"(day - 1) * {_DAY_S}"
+    quarters = f"transform(sequence(0, {_QUARTERS}), q -> {offset(f'{begin_before} + q * {_QUARTER_S}')})"
+    moved = f"filter(sequence(0L, {_DAYS - 1}L), day -> day = 0 OR {offset(begin)} <> {offset(begin_before)})"
     # Of one row that is known beforehand, Spark computes this as it plans, without a job.
     query = (
         f"SELECT transform({moved}, day -> struct(day, {quarters} AS offsets)) AS moved FROM VALUES (0) AS one(row)"
@@ -142,6 +143,6 @@ def _python_offsets(zone: str) -> Offsets:
     return offsets
 
 
-def _shown(offset_s: int) -> str:
+def _hours(offset_s: int) -> str:
     sign, minutes = "-" if offset_s < 0 else "+", abs(offset_s) // 60
     return f"{sign}{minutes // 60:02}:{minutes % 60:02}"

@@ -61,8 +61,8 @@ def from_driver(spark: SparkSession, rows: pa.Table, schema: StructType | None =
     In one chunk, as Spark stops reading at an empty one and fails without any, and with a schema, which Spark Connect
     needs of no rows.
     """
-    whole = rows.combine_chunks() if rows.num_rows else rows.schema.empty_table()
-    return spark.createDataFrame(whole, schema or from_arrow_schema(rows.schema))
+    one_chunk = rows.combine_chunks() if rows.num_rows else rows.schema.empty_table()
+    return spark.createDataFrame(one_chunk, schema or from_arrow_schema(rows.schema))
 
 
 @dataclass(frozen=True)

@@ -136,9 +136,9 @@ def check_locale(session: SparkSession) -> None:
             of.format(f"translate(concat(id, '{text}'), '0123456789', '')") for of, (text, _) in _BY_LOCALE.items()
         ]
         rows = session.range(0, _TASKS, 1, _TASKS).selectExpr(*planned, *computed).distinct().collect()
-    wanted = [text for _, text in _BY_LOCALE.values()]
+    expected_texts = [text for _, text in _BY_LOCALE.values()]
     for row in rows:
-        for query, actual, expected in zip(planned * 2, row, wanted * 2, strict=False):
+        for query, actual, expected in zip(planned * 2, row, expected_texts * 2, strict=False):
             if actual != expected:
                 raise TidemarkError(
                     f"the Java of the Spark session runs in the locale of another language: {query} is {actual!r} "

@@ -310,8 +310,8 @@ OWN_TIMELINE = "__tm_own_timeline"
 
 def of_all_timelines(events: DataFrame, apart: tuple[str, ...]) -> DataFrame:
     """Return events as ones of the timeline that represents all, with OWN_TIMELINE; see `TimeRules.apart`."""
-    whole = timeline(Columns.of(events), apart)
-    return events.withColumns({OWN_TIMELINE: F.col(c.TIMELINE), c.TIMELINE: F.expr(whole)})
+    sql = timeline(Columns.of(events), apart)
+    return events.withColumns({OWN_TIMELINE: F.col(c.TIMELINE), c.TIMELINE: F.expr(sql)})
 
 
 def _ends(before: pa.Table, after: pa.Table) -> Ends:
@@ -320,7 +320,7 @@ def _ends(before: pa.Table, after: pa.Table) -> Ends:
 
 
 def _watermarks_of_log(
-    segment: Segment, judged: DataFrame, before: pa.Table, rules: TimeRules, place: LogPlace
+    segment: Segment, judged: DataFrame, state: pa.Table, rules: TimeRules, place: LogPlace
 ) -> tuple[Watermarks, dict[str, Array], bool]:
     """Let the loop judge a segment of one log; return what counts ask of its records, and if no SQL was needed."""
     rows = None
@@ -334,7 +334,7 @@ def _watermarks_of_log(
     count_columns = _copied(rows)
     narrow = rows.drop_columns(list(count_columns))
     del rows  # a good part of the memory of a run
-    return Watermarks((judge_log(narrow, before, rules, place),)), count_columns, is_plain
+    return Watermarks((judge_log(narrow, state, rules, place),)), count_columns, is_plain
 
 
 def _watermarks_of_logs(judged: DataFrame, state: pa.Table, rules: TimeRules, place: LogPlaces) -> Watermarks:

@@ -116,8 +116,10 @@ def _chained(rows: DataFrame, within_us: int) -> DataFrame:
     begins = F.coalesce(F.col("__tm_step") > F.lit(within_us), F.lit(True))
     chain = F.max(F.when(begins, F.col(_EVENT_US))).over(in_time)
     named = stepped.withColumns({_CHAIN: chain, _IS_NEW_TIME: F.coalesce(F.col("__tm_step") > 0, F.lit(True))})
-    whole = Window.partitionBy(KEY, _ALONE, _CHAIN)
-    return named.withColumns({_LAST: F.max(_EVENT_US).over(whole), FIRST: F.min(SEQ).over(whole)}).drop("__tm_step")
+    of_chain = Window.partitionBy(KEY, _ALONE, _CHAIN)
+    return named.withColumns({_LAST: F.max(_EVENT_US).over(of_chain), FIRST: F.min(SEQ).over(of_chain)}).drop(
+        "__tm_step"
+    )
 
 
 def _first_of_several(chains: DataFrame, within_us: int) -> DataFrame:

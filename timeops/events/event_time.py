@@ -146,18 +146,18 @@ def with_instant(frame: DataFrame, expression: str | None, time_zone: str, *, wh
     if read.column is None and not read.can_fail:  # what can fail is checked where it is compiled
         check_built_texts(columns.session, expression, columns.types)
     if read.column is None:
-        tried, value, more = with_attempt(frame, read, _VALUE, FAILED), _VALUE, {}
+        tried, value, failed = with_attempt(frame, read, _VALUE, FAILED), _VALUE, {}
     else:  # it cannot fail, and trying costs more than all the rest
-        tried, value, more = frame, read.sql, {FAILED: "false"}
+        tried, value, failed = frame, read.sql, {FAILED: "false"}
     if isinstance(read.type, StringType):
-        placed = c.with_sql(tried, {US: f"unix_micros({instant_sql(value, time_zone)})", **more})
+        placed = c.with_sql(tried, {US: f"unix_micros({instant_sql(value, time_zone)})", **failed})
         return placed.withColumn(BAD, F.expr(f"{value} IS NOT NULL AND {US} IS NULL")).drop(_VALUE)
     if not isinstance(read.type, TimestampType):
         # The session zone is UTC, so the cast keeps the local clock reading and the zone is applied after it.
         value = f"CAST({value} AS TIMESTAMP)"
         value = value if time_zone == "UTC" else f"to_utc_timestamp({value}, {literal(time_zone)})"
     placed, inside = (
-        c.with_sql(tried, {_RAW: f"unix_micros({value})", **more}),
+        c.with_sql(tried, {_RAW: f"unix_micros({value})", **failed}),
         f"BETWEEN {c.MIN_US}L AND {c.MAX_US}L",
     )
     bounded = {US: f"IF({_RAW} {inside}, {_RAW}, NULL)", BAD: f"{_RAW} IS NOT NULL AND NOT {_RAW} {inside}"}

@@ -65,8 +65,8 @@ def stored_times(items: DataFrame, rules: TimeRules, read: Stored, *, counts: bo
         tables.append(pa.table([rows[SEQ], *instants, *[rows[name] for name in texts]], [SEQ, *_INSTANTS, *texts]))
     if not tables:
         return None
-    whole = pa.concat_tables(tables)
-    return None if over and whole[texts[0]].null_count else _narrow(whole, items, rules, texts, counts=counts)
+    table = pa.concat_tables(tables)
+    return None if over and table[texts[0]].null_count else _narrow(table, items, rules, texts, counts=counts)
 
 
 def _are_as_declared(rows: pa.RecordBatch, column: str, texts: Sequence[str]) -> bool:
@@ -107,30 +107,30 @@ def _is_utf8(texts: pa.Array) -> bool:
     return True
 
 
-def _narrow(whole: pa.Table, items: DataFrame, rules: TimeRules, texts: Sequence[str], *, counts: bool) -> pa.Table:
-    unit_us, count = rules.time.unit_us, len(whole)
-    event = np.asarray(whole[_EVENT])
-    role = roles(np.zeros(count, np.int8), event, whole[_ARRIVAL], rules)
+def _narrow(rows: pa.Table, items: DataFrame, rules: TimeRules, texts: Sequence[str], *, counts: bool) -> pa.Table:
+    unit_us, count = rules.time.unit_us, len(rows)
+    event = np.asarray(rows[_EVENT])
+    role = roles(np.zeros(count, np.int8), event, rows[_ARRIVAL], rules)
     columns: dict[str, object] = {
-        SEQ: whole[SEQ],
-        T_US: whole[_EVENT] if unit_us == 1 else pa.array(event // unit_us * unit_us),
-        CLOCK_US: whole[_CLOCK],
+        SEQ: rows[SEQ],
+        T_US: rows[_EVENT] if unit_us == 1 else pa.array(event // unit_us * unit_us),
+        CLOCK_US: rows[_CLOCK],
         ROLE: role,
     }
     if rules.time.over:
-        columns[TIMELINE] = _timelines(whole[texts[0]], items, rules)
+        columns[TIMELINE] = _timelines(rows[texts[0]], items, rules)
     if rules.uses_splits:
-        columns |= {SOURCE: whole[SOURCE], SPLIT: whole[SPLIT]}
+        columns |= {SOURCE: rows[SOURCE], SPLIT: rows[SPLIT]}
     if counts:
         columns[WHY] = np.zeros(count, np.int8)
         if kept_early(rules.time) is not None:
             columns[MOVED_BY] = (role == AHEAD).astype(np.int8)
         if len(rules.sources) > 1:
             names = pa.array([source.name for source in rules.sources])
-            place = pc.fill_null(pc.index_in(whole[SOURCE], value_set=names), len(names))
+            place = pc.fill_null(pc.index_in(rows[SOURCE], value_set=names), len(names))
             columns[SOURCE_PLACE] = place.cast(pa.int16())
         if any(source.timestamp_by is not None for source in rules.sources):
-            columns |= {ARRIVAL_US: whole[_ARRIVAL], EVENT_US: whole[_EVENT]}
+            columns |= {ARRIVAL_US: rows[_ARRIVAL], EVENT_US: rows[_EVENT]}
     return pa.table(columns)
 
 

@@ -59,8 +59,8 @@ def _total(add_up: AddUp, kind: DecimalType) -> str:
     # Both halves get one sign, so that the first alone shows whether the whole fits.
     borrowed = "CASE WHEN __tm_d.h > 0 AND __tm_d.l < 0 THEN 1 WHEN __tm_d.h < 0 AND __tm_d.l > 0 THEN -1 ELSE 0 END"
     even = let("__tm_s", borrowed, f"named_struct('h', __tm_d.h - __tm_s, 'l', __tm_d.l + __tm_s * {_BASE})")
-    whole = f"CAST(__tm_d.h AS DECIMAL(18, 0)) * {_BASE} + __tm_d.l"
-    return let("__tm_d", halves, let("__tm_d", carried, let("__tm_d", even, whole)))
+    value = f"CAST(__tm_d.h AS DECIMAL(18, 0)) * {_BASE} + __tm_d.l"
+    return let("__tm_d", halves, let("__tm_d", carried, let("__tm_d", even, value)))
 
 
 def _mean(total: str, count: str, parts: int) -> str:
@@ -69,8 +69,8 @@ def _mean(total: str, count: str, parts: int) -> str:
     signed = f"named_struct('t', if(__tm_t < 0, 0 - __tm_t, __tm_t), 'n', {count}, 's', if(__tm_t < 0, '-', ''))"
     high, low = f"(__tm_m.t div {_BASE})", f"__tm_m.t % {_BASE}"
     of_high = f"'q', CAST({high} div __tm_m.n AS DECIMAL(20, 0)) * {_BASE}"
-    rest = f"'r', CAST({high} % __tm_m.n AS DECIMAL(20, 0)) * {_BASE} + {low}"
-    first = f"named_struct({of_high}, {rest}, 'n', __tm_m.n, 's', __tm_m.s)"
+    fields = f"'r', CAST({high} % __tm_m.n AS DECIMAL(20, 0)) * {_BASE} + {low}"
+    first = f"named_struct({of_high}, {fields}, 'n', __tm_m.n, 's', __tm_m.s)"
     of_low = "'q', __tm_m.q + CAST((__tm_m.r - __tm_m.r % __tm_m.n) / __tm_m.n AS DECIMAL(38, 0))"
     second = f"named_struct({of_low}, 'r', __tm_m.r % __tm_m.n, 'n', __tm_m.n, 's', __tm_m.s)"
     rounded = f"__tm_m.q * {parts}BD + ((__tm_m.r * {2 * parts}BD + __tm_m.n) div (2 * __tm_m.n))"
@@ -155,9 +155,9 @@ def without_overflow(aggregate: str, columns: Columns, *, in_decimals: bool = Fa
     aggregate = without_minus_zeros(aggregate, columns)
     text, copied = "", 0
     for call, kind in _sums(aggregate, columns):
-        whole = _whole(call, kind, in_decimals=in_decimals)
-        if whole is not None:
-            text += f"{aggregate[copied : call.start]}{whole}"
+        exact = _exact_sql(call, kind, in_decimals=in_decimals)
+        if exact is not None:
+            text += f"{aggregate[copied : call.start]}{exact}"
             copied = call.stop
     return text + aggregate[copied:]
 
@@ -182,12 +182,14 @@ def without_minus_zeros(aggregate: str, columns: Columns) -> str:
 
 def overflow_in(aggregate: str, columns: Columns) -> str | None:
     """Return SQL of a BOOLEAN aggregate, never null: a sum or average in it does not fit; None where all do."""
-    wholes = [(call, _whole(call, kind, in_decimals=True)) for call, kind in _sums(aggregate, columns)]
-    each = [f"(count({call.argument}){call.clauses} > 0 AND {whole} IS NULL)" for call, whole in wholes if whole]
-    return " OR ".join(each) if each else None
+    wholes = [(call, _exact_sql(call, kind, in_decimals=True)) for call, kind in _sums(aggregate, columns)]
+    conditions = [
+        f"(count({call.argument}){call.clauses} > 0 AND {exact} IS NULL)" for call, exact in wholes if exact
+    ]
+    return " OR ".join(conditions) if conditions else None
 
 
-def _whole(call: AggregateCall, kind: DataType, *, in_decimals: bool) -> str | None:
+def _exact_sql(call: AggregateCall, kind: DataType, *, in_decimals: bool) -> str | None:
     """Return SQL of a sum or an average that is the same in any order of rows; None where Spark's own is."""
     if isinstance(kind, DecimalType):
         return _of_decimals(call, kind)

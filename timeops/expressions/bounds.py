@@ -126,10 +126,10 @@ def bounded(expression: str, first_field: FirstField | None = None) -> str:
             continue  # the calls inside of it have their own turn: looking into it here too doubles with each depth
         texts = [part_of(expression, part) for part in call.arguments if part]
         arguments = [f"({bounded(text, first_field)}\n)" for text in texts]
-        rest = expression[call.stop :]
+        ending = expression[call.stop :]
         as_map = _with_known_keys(call.name, arguments, first_field)
         if as_map is not None:
-            return f"{expression[: call.start]}{as_map}{bounded(rest, first_field)}"
+            return f"{expression[: call.start]}{as_map}{bounded(ending, first_field)}"
         guarded, too_large = _TOO_LARGE.get(call.name, (0, None))
         condition = too_large(arguments) if too_large else None
         if condition is None:
@@ -137,7 +137,7 @@ def bounded(expression: str, first_field: FirstField | None = None) -> str:
         why = f"raise_error('{call.name}() would make more than {MOST_ITEMS} items or {MOST_CHARACTERS} characters')"
         arguments[guarded] = f"if({condition}, {why}, {arguments[guarded]})"
         name = expression[: tokens[call.position].end]
-        return f"{name}({', '.join(arguments)}){bounded(rest, first_field)}"
+        return f"{name}({', '.join(arguments)}){bounded(ending, first_field)}"
     return expression
 
 
@@ -220,8 +220,8 @@ def _sequence(arguments: Sequence[str]) -> str | None:
     if len(arguments) != 3:
         return None
     first, last, step = arguments
-    reached = f"try_add(coalesce({first}, {last}), try_multiply({step}, {MOST_ITEMS}L))"
-    return f"(({first} < {reached} AND {reached} < {last}) OR ({first} > {reached} AND {reached} > {last}))"
+    limit = f"try_add(coalesce({first}, {last}), try_multiply({step}, {MOST_ITEMS}L))"
+    return f"(({first} < {limit} AND {limit} < {last}) OR ({first} > {limit} AND {limit} > {last}))"
 
 
 def _formatted(arguments: Sequence[str]) -> str | None:

@@ -181,8 +181,8 @@ def digits_of(word: str) -> tuple[int, int] | None:
     """Return the digits of a number before and after its point; None where these are not fixed."""
     if word in _DIGITS:
         return _DIGITS[word], 0
-    kind, _, rest = word.partition("(")
-    parts = rest.rstrip(")").split(",")
+    kind, _, arguments = word.partition("(")
+    parts = arguments.rstrip(")").split(",")
     if kind != "decimal" or len(parts) != 2 or not all(part.isdigit() for part in parts):
         return None
     precision, scale = map(int, parts)
@@ -234,15 +234,15 @@ def misfit(
         fits = not actual.stored or actual.stored in STORED
         fits = fits and (actual.word == wanted.word or holds(wanted.word, actual.word))
         return None if fits else Misfit(path, actual, wanted)
-    there, names = dict(actual.inside), tuple(name for name, _ in actual.inside)
-    has_any = any(name in there for name, _ in wanted.inside)
+    kinds, names = dict(actual.inside), tuple(name for name, _ in actual.inside)
+    has_any = any(name in kinds for name, _ in wanted.inside)
     for name, kind in wanted.inside:
         same = [other for other in names if other.lower() == name.lower()]
         if same != [name]:
             if same or not may_lack or not has_any:
                 return Misfit((*path, name), None, kind, names)
             continue
-        if problem := misfit(there[name], kind, holds, may_lack=may_lack, path=(*path, name)):
+        if problem := misfit(kinds[name], kind, holds, may_lack=may_lack, path=(*path, name)):
             return problem
     return None
 
@@ -263,10 +263,12 @@ def unknown_fields(
 
 def with_field(kind: ColumnType, path: Sequence[str], added: ColumnType) -> ColumnType:
     """Return a type with one field more, at a path inside of it."""
-    name, rest = path[0], path[1:]
-    if not rest:
+    name, path_inside = path[0], path[1:]
+    if not path_inside:
         return ColumnType(kind.word, (*kind.inside, (name, added)))
-    inside = tuple((field, with_field(part, rest, added) if field == name else part) for field, part in kind.inside)
+    inside = tuple(
+        (field, with_field(part, path_inside, added) if field == name else part) for field, part in kind.inside
+    )
     return ColumnType(kind.word, inside)
 
 
@@ -299,21 +301,21 @@ def converted(value: str, actual: ColumnType, wanted: ColumnType, time_zone: str
         return value
     if actual.word != wanted.word or actual.word not in _NESTED:
         return _leaf(value, actual, wanted, time_zone)
-    there, item = dict(actual.inside), f"x{depth}"
+    kinds, item = dict(actual.inside), f"x{depth}"
     if actual.word == "struct":
         parts = (
-            f"{literal(name)}, {converted(f'{value}.{quoted(name)}', there[name], kind, time_zone, depth)}"
-            if name in there
+            f"{literal(name)}, {converted(f'{value}.{quoted(name)}', kinds[name], kind, time_zone, depth)}"
+            if name in kinds
             else f"{literal(name)}, CAST(NULL AS {kind.sql})"
             for name, kind in wanted.inside
         )
         return f"IF({value} IS NULL, NULL, named_struct({', '.join(parts)}))"
-    each = {name: converted(item, there[name], kind, time_zone, depth + 1) for name, kind in wanted.inside}
+    items = {name: converted(item, kinds[name], kind, time_zone, depth + 1) for name, kind in wanted.inside}
     if actual.word == "array":
-        return f"transform({value}, {item} -> {each['element']})"
-    if each["key"] == item:
-        return f"transform_values({value}, (k{depth}, {item}) -> {each['value']})"
-    keys, values = (f"transform(map_{name}s({value}), {item} -> {each[name]})" for name in ("key", "value"))
+        return f"transform({value}, {item} -> {items['element']})"
+    if items["key"] == item:
+        return f"transform_values({value}, (k{depth}, {item}) -> {items['value']})"
+    keys, values = (f"transform(map_{name}s({value}), {item} -> {items[name]})" for name in ("key", "value"))
     return f"map_from_arrays({keys}, {values})"
 
 

@@ -276,10 +276,10 @@ class _Use:
             first = outer.arguments[0] if outer.arguments else ()
             if outer.name not in functions or not first or first[0] is not self.tokens[self.call.position]:
                 continue
-            rest = self.tokens[self.call.end : outer.position + 2 + len(first)]
-            is_filtered = bool(rest) and rest[0].lower == "filter" and rest[-1].lower == ")"
+            tokens = self.tokens[self.call.end : outer.position + 2 + len(first)]
+            is_filtered = bool(tokens) and tokens[0].lower == "filter" and tokens[-1].lower == ")"
             has_comparator = outer.name == "array_sort" and len(outer.arguments) > 1
-            return (not rest or is_filtered) and not has_comparator
+            return (not tokens or is_filtered) and not has_comparator
         return False
 
 

@@ -54,8 +54,8 @@ class Asked:
     def named(self) -> str:
         """The columns, for messages."""
         names = [name for name in self.columns if not name.startswith(WORKING)]
-        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-        return ", ".join(names[:_MOST_NAMES]) + more
+        ending = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        return ", ".join(names[:_MOST_NAMES]) + ending
 
 
 def problem_of(error: Exception, expression: Asked) -> Problem:
@@ -88,8 +88,8 @@ def functions_of(spark: SparkSession) -> frozenset[str]:
 def first_sentence(error: PySparkException) -> str:
     """Return what Spark says, without its condition, its state and its plan."""
     message = error.getMessage() or str(error)
-    whole = re.sub(r"^\s*(\[[A-Z_.]+\] *)+", "", message)
-    line = first_line(whole)
+    sentences = re.sub(r"^\s*(\[[A-Z_.]+\] *)+", "", message)
+    line = first_line(sentences)
     plain = re.sub(r'^Cannot resolve ".*" due to data type mismatch: ', "", line)
     return re.sub(r";? *SQLSTATE: \w+.*$", "", plain).strip().rstrip(".")
 
@@ -140,9 +140,9 @@ def _wrong_count(expression: Asked, parameters: Mapping[str, str]) -> Problem:
 
 def _wrong_argument(expression: Asked, parameters: Mapping[str, str]) -> Problem:
     argument, kind = _plain(parameters.get("inputSql", "")), _plain(parameters.get("inputType", ""))
-    wanted = parameters.get("requiredType", "").replace('"', "")
+    type_needed = parameters.get("requiredType", "").replace('"', "")
     place = f"the {parameters.get('paramIndex', '')} argument of `{_plain(parameters.get('sqlExpr', ''))}`"
-    return Problem(f"`{expression.text}`: `{argument}` is {kind}", expected=f"{wanted} as {place}")
+    return Problem(f"`{expression.text}`: `{argument}` is {kind}", expected=f"{type_needed} as {place}")
 
 
 def _wrong_pair(expression: Asked, parameters: Mapping[str, str]) -> Problem:
@@ -243,8 +243,8 @@ def faults_of(columns: Columns, texts: Iterable[str]) -> dict[str, str]:
     session = columns.session
     # Of rows that are known beforehand, Spark computes what follows as it plans, without a job.
     records = from_driver(session, pa.table({_ID: range(_RECORDS)})).selectExpr(_ID, *values)
-    failed_on = [f"size({each.attempt}) = 0 AS failed{number}" for number, each in enumerate(tried)]
-    given_on = [f"get({each.attempt}, 0) IS NOT NULL AS given{number}" for number, each in enumerate(tried)]
+    failed_on = [f"size({attempt.attempt}) = 0 AS failed{number}" for number, attempt in enumerate(tried)]
+    given_on = [f"get({attempt.attempt}, 0) IS NOT NULL AS given{number}" for number, attempt in enumerate(tried)]
     try:
         rows = records.selectExpr(_ID, *failed_on, *given_on).collect()
     except REFUSALS:  # on made-up records alone, for all that is known
@@ -256,23 +256,23 @@ def faults_of(columns: Columns, texts: Iterable[str]) -> dict[str, str]:
             continue
         # In a job, as only there Spark says which error of Java it met.
         record = session.range(failed[0], failed[0] + 1).selectExpr(f"id AS {_ID}", *values)
-        if sentence := _said(record, expression.text, always=len(failed) == _RECORDS):
+        if sentence := _error_text(record, expression.text, always=len(failed) == _RECORDS):
             faults[expression.text] = sentence
     return faults
 
 
-def _said(record: DataFrame, expression: str, *, always: bool) -> str:
+def _error_text(record: DataFrame, expression: str, *, always: bool) -> str:
     """Return what Spark says of an expression that fails on a record; nothing where it blames the record."""
     try:
         record.select(F.expr(f"({bounded(expression)}\n)")).collect()
     except REFUSALS as error:
-        whole = str(error)
-        message = whole.partition("\n\tat ")[0]
+        text = str(error)
+        message = text.partition("\n\tat ")[0]
         if not _OF_THE_EXPRESSION.search(message) and not (always and _OF_A_NUMBER.search(message)):
             return ""
-        if "INCONSISTENT_BEHAVIOR_CROSS_VERSION" in whole:
+        if "INCONSISTENT_BEHAVIOR_CROSS_VERSION" in text:
             return _of_pattern(message)
-        java = _JAVA.search(whole)
+        java = _JAVA.search(text)
         return first_sentence(error) if isinstance(error, PySparkException) or java is None else java[1]
     return ""
 

@@ -152,7 +152,7 @@ def constant_parts(expression: str, columns: Collection[str]) -> Iterator[str]:
         token.is_name and token.lower in columns and token.lower not in hidden and place not in called
         for place, token in enumerate(tokens)
     ]
-    seen: set[str] = set()
+    parts_seen: set[str] = set()
     for start, first in enumerate(tokens):
         if not (first.kind == "string" or start in called or first.lower == "(" or _is_bytes(tokens, start)):
             continue
@@ -166,11 +166,11 @@ def constant_parts(expression: str, columns: Collection[str]) -> Iterator[str]:
                 break
             is_whole = depth == 0 and computes and end not in called and (not is_symbol or token.text in ")]")
             part = expression[first.start : token.end]
-            if not is_whole or part in seen:
+            if not is_whole or part in parts_seen:
                 continue
             inside = tokens[start : end + 1]
             if hidden & {token.lower for token in inside if token.is_name} <= lambda_names(inside):
-                seen.add(part)
+                parts_seen.add(part)
                 yield part
 
 
@@ -224,11 +224,11 @@ def with_rule(expression: str, time_zone: str) -> str:
     are: `constant_time_problem` judges them.
     """
     for call in calls(tokenize(expression)):
-        inner, more = _converted(expression, call)
-        if inner is None or not _needs_rule(call, more, time_zone):
+        inner, parameters = _converted(expression, call)
+        if inner is None or not _needs_rule(call, parameters, time_zone):
             continue
         of = with_rule(inner, time_zone)
-        value = f"get(transform(array({of}\n), __tm_of -> {_by_rule(call, more, time_zone)}), 0)"
+        value = f"get(transform(array({of}\n), __tm_of -> {_by_rule(call, parameters, time_zone)}), 0)"
         return f"{expression[: call.start]}{value}{with_rule(expression[call.stop :], time_zone)}"
     return expression
 
@@ -246,8 +246,8 @@ def _converted(expression: str, call: Call) -> tuple[str | None, str]:
         return None, ""
     if all(token.kind == "string" for token in first):
         return None, ""
-    rest = [token for argument in call.arguments[1:] for token in argument]
-    return part_of(expression, first), part_of(expression, rest)
+    parameters = [token for argument in call.arguments[1:] for token in argument]
+    return part_of(expression, first), part_of(expression, parameters)
 
 
 def _needs_rule(call: Call, form: str, time_zone: str) -> bool:

@@ -245,8 +245,10 @@ def with_attempt(frame: DataFrame, expression: Expression, value: str, failed: s
 def _has_value(expressions: Iterable[Expression]) -> str:
     """Return SQL of a BOOLEAN, never null, for the body of a lambda of `__tm_row`: all can be computed on the row."""
     values = (
-        f"to_json(struct({each.ruled}{_END}))" if holds(each.type, _WITHOUT_HASH) else f"({each.ruled}{_END})"
-        for each in expressions
+        f"to_json(struct({expression.ruled}{_END}))"
+        if holds(expression.type, _WITHOUT_HASH)
+        else f"({expression.ruled}{_END})"
+        for expression in expressions
     )
     hashed = ", ".join(map(_on_row, values))
     return f"try_add(timestamp_micros(xxhash64({hashed}) & 1), INTERVAL '0' SECOND) IS NOT NULL"

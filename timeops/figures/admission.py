@@ -200,12 +200,12 @@ def _knobs_of_windows(
         return
     # Under drop and adjust no window has an `allowed_lateness`.
     keeps = zip(refused.windows, windows, by, strict=True) if rules.time.out_of_order == "keep" else ()
-    for w, window, more in keeps:
+    for w, window, more_us in keeps:
         yield _Knob(
             f"windows[{w}].allowed_lateness",
             window.allowed_lateness_us,
             1,
-            window.allowed_lateness_us + more,
+            window.allowed_lateness_us + more_us,
             lambda us, w=w: _with_lateness(rules, w, us),  # type: ignore[misc]
             (w,),
         )
@@ -301,7 +301,7 @@ def takes_in_sessions(judged: JudgedTimes, seqs: Array, seq: int, window: Window
     seqs_so_far = seqs[seqs <= seq]
     t, met = judged.final_t(seqs_so_far), judged.before_each(seqs_so_far, across=window.across)
     late = np.where(t < met, met, NONE)
-    came = came_alone(t, judged.times.gaps_of(window, seqs_so_far), late)
+    came_times = came_alone(t, judged.times.gaps_of(window, seqs_so_far), late)
     rules = rules_of_sessions(window.model_copy(update={"emit": "on_close"}), keeps=True)
-    placed = sessions(came, np.zeros(0, CLOSED), rules)
+    placed = sessions(came_times, np.zeros(0, CLOSED), rules)
     return bool(placed.session[-1] >= 0)

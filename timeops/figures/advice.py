@@ -125,7 +125,7 @@ class LogNeeds:
     @cached_property
     def ordered_us(self) -> Array:
         """`least_us` of the records that rule 3 judges, the least first."""
-        return _judged(np.sort(self.least_us))
+        return _judged_us(np.sort(self.least_us))
 
     def lost(self, tolerance_us: int) -> int:
         """Return how many are behind the watermark with an out-of-orderness."""
@@ -155,7 +155,7 @@ class LogNeeds:
         return np.sort(held[(self.t[place] >= passed) & (least <= held)])
 
 
-def _judged(ordered_us: Array) -> Array:
+def _judged_us(ordered_us: Array) -> Array:
     """Leave out the records that rule 3 does not judge, of `least_us` in order."""
     return ordered_us[np.searchsorted(ordered_us, 0) :]
 
@@ -217,10 +217,10 @@ def tried(needs: LogNeeds, today_us: Sequence[int], unit_us: int) -> list[int]:
     ordered = needs.ordered_us
     positive = ordered[np.searchsorted(ordered, 0, "right") : np.searchsorted(ordered, NEVER)]
     longest = max(int(positive[-1]) if len(positive) else 0, *today_us, unit_us)
-    whole = [us for us in round_lengths(longest) if us % unit_us == 0 and us >= unit_us]
+    lengths = [us for us in round_lengths(longest) if us % unit_us == 0 and us >= unit_us]
     shortest = int(positive[0]) if len(positive) else longest
-    first = max((place for place, us in enumerate(whole) if us <= shortest), default=0)
-    return sorted({0, *today_us, *whole[first:][1 + len(today_us) - MOST_TOLERANCES :]})
+    first = max((place for place, us in enumerate(lengths) if us <= shortest), default=0)
+    return sorted({0, *today_us, *lengths[first:][1 + len(today_us) - MOST_TOLERANCES :]})
 
 
 def tolerances(
@@ -228,33 +228,33 @@ def tolerances(
 ) -> tuple[Tolerance, ...]:
     """Return what each of some tolerances would do; `holds` is False where it is not known what it would hold."""
     held = needs.held(max(tolerances_us, default=0)) if holds else None
-    found = []
+    of_lengths = []
     for us in tolerances_us:
         lost = needs.lost(us)
         later = None if today_us is None else us - today_us
-        kept = None if held is None else int(np.searchsorted(held, us, "right"))
-        found.append(Tolerance(us, lost, lost / needs.records if needs.records else 0.0, later, kept))
-    return tuple(found)
+        n_held = None if held is None else int(np.searchsorted(held, us, "right"))
+        of_lengths.append(Tolerance(us, lost, lost / needs.records if needs.records else 0.0, later, n_held))
+    return tuple(of_lengths)
 
 
 def targets(needs: LogNeeds, unit_us: int) -> tuple[Target, ...]:
     """Return the tolerances for TARGETS."""
     part = int(np.searchsorted(needs.seq, needs.rest_seq))
-    rest, after = needs.records - part, needs.least_us[part:]
+    n_rest, least_of_rest = needs.records - part, needs.least_us[part:]
     # Of the first part all have to be in order but so many of the latest.
     allowed = [int(share * part + 1e-9) for share in TARGETS]
     most = min(max(allowed) + 1, part)
     latest = np.sort(np.partition(needs.least_us[:part], part - most)[part - most :]) if part else needs.least_us[:0]
-    reached = list[Target]()
+    of_shares = list[Target]()
     for share, spare in zip(TARGETS, allowed, strict=True):
         least = max(int(latest[most - 1 - spare]), 0) if spare < most else 0
         if least == NEVER:
-            reached.append(Target(share, None, None))
+            of_shares.append(Target(share, None, None))
             continue
         tolerance_us = -(-a_little_longer(least) // unit_us) * unit_us
-        lost = int(np.count_nonzero(after > tolerance_us))
-        reached.append(Target(share, tolerance_us, lost / rest if rest else None))
-    return tuple(reached)
+        lost = int(np.count_nonzero(least_of_rest > tolerance_us))
+        of_shares.append(Target(share, tolerance_us, lost / n_rest if n_rest else None))
+    return tuple(of_shares)
 
 
 def delays(needs: LogNeeds, by: str, of: Array, values: Sequence[str]) -> list[Delay]:
@@ -267,8 +267,8 @@ def delays(needs: LogNeeds, by: str, of: Array, values: Sequence[str]) -> list[D
         values: The values.
     """
     if len(values) == 1:
-        found = _delay(by, values[0], needs.ordered_us, needs.is_late)
-        return [] if found is None else [found]
+        delay = _delay(by, values[0], needs.ordered_us, needs.is_late)
+        return [] if delay is None else [delay]
     # Numbers of two bytes are sorted by counting.
     order = np.argsort(of.astype(np.uint16) if len(values) <= 1 << 16 else of, kind="stable")
     ends = np.cumsum(np.bincount(of, minlength=len(values)))
@@ -291,11 +291,14 @@ def delays_by_hour(needs: LogNeeds) -> list[Delay]:
 
 def _by_value(by: str, least_us: Array, is_late: Array, parts: Mapping[str, Sequence[slice]]) -> list[Delay]:
     """Return how late the records of each value are, which are some slices of all."""
-    found = []
+    optional = []
     for value, slices in parts.items():
-        least, late = (np.concatenate([rows[own] for own in slices]) for rows in (least_us, is_late))
-        found.append(_delay(by, value, _judged(np.sort(least)), late))
-    return sorted((one for one in found if one is not None), key=lambda one: (-one.lost, -one.most_us, one.value))
+        least, late = (np.concatenate([rows[part] for part in slices]) for rows in (least_us, is_late))
+        optional.append(_delay(by, value, _judged_us(np.sort(least)), late))
+    return sorted(
+        (delay for delay in optional if delay is not None),
+        key=lambda delay: (-delay.lost, -delay.most_us, delay.value),
+    )
 
 
 def _delay(by: str, value: str, ordered_us: Array, is_late: Array) -> Delay | None:

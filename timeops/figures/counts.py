@@ -231,10 +231,10 @@ def counts_by_window(outcome: Outcome, accepted: int, admitted: int = 0) -> dict
         some = [window for window in windows if window.across == across]
         if some:
             events = outcome.segment_of(some[0]).accepted
-            counts |= _counted(outcome, some, events, accepted - admitted, may_miss=True)
+            counts |= _counts_in(outcome, some, events, accepted - admitted, may_miss=True)
     if outcome.judged.admitted is not None:
-        more = _counted(outcome, windows, outcome.judged.admitted, admitted, may_miss=False)
-        counts = {name: n + more[name] for name, n in counts.items()}
+        admitted_counts = _counts_in(outcome, windows, outcome.judged.admitted, admitted, may_miss=False)
+        counts = {name: n + admitted_counts[name] for name, n in counts.items()}
     for name, late in outcome.late_for_sessions().items():
         counts[f"{name}.in_windows"] -= late
         counts[f"{name}.{Reason.WINDOW_CLOSED}"] = late
@@ -277,7 +277,7 @@ def _count_of(source: str, let_in: DataFrame | None) -> int:
     return 0 if let_in is None else let_in.where(F.col(SOURCE) == source).count()
 
 
-def _counted(
+def _counts_in(
     outcome: Outcome, windows: Sequence[WindowSpec], events: DataFrame, n: int, *, may_miss: bool
 ) -> dict[str, int]:
     """Count what became of some events in windows, but for the late events of windows that merge."""

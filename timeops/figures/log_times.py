@@ -164,25 +164,25 @@ class LogTimes:
     @property
     def span_us(self) -> int:
         """How long the instants of the log are apart at most."""
-        each = (self.event_us, self.clock_us)
-        first = min(int(us.min(where=us != NONE, initial=NEVER)) for us in each)
-        return max(max(int(us.max(initial=NONE)) for us in each) - first, 0)
+        instants = (self.event_us, self.clock_us)
+        first = min(int(us.min(where=us != NONE, initial=NEVER)) for us in instants)
+        return max(max(int(us.max(initial=NONE)) for us in instants) - first, 0)
 
     def up_to(self, seq: int) -> "LogTimes":
         """Return the log up to a record, without the items after it."""
         end = int(np.searchsorted(self.seq, seq, "right"))
-        *others, last = [one for one in self.stretches if one.first_seq <= seq]
+        *earlier, last = [stretch for stretch in self.stretches if stretch.first_seq <= seq]
         cut = replace(last, end_seq=min(last.end_seq, seq + 1), tick_us=None)
-        return self._rows(slice(0, end), (*others, cut))
+        return self._rows(slice(0, end), (*earlier, cut))
 
     def alone(self, timeline: int, *, keeps_clock: bool) -> "LogTimes":
         """Return the log of one timeline: nothing else moves its watermark, but for the clock of all records."""
-        own = (self.timeline == timeline) & ~np.isin(self.why, _OUTSIDE)
-        kept = self if keeps_clock else self._rows(own, self.stretches)
-        why = np.where(own, self.why, np.int8(CODES[Reason.MALFORMED])) if keeps_clock else kept.why
+        is_own = (self.timeline == timeline) & ~np.isin(self.why, _OUTSIDE)
+        log = self if keeps_clock else self._rows(is_own, self.stretches)
+        why = np.where(is_own, self.why, np.int8(CODES[Reason.MALFORMED])) if keeps_clock else log.why
         start = None if self.start is None else self.start.of(self.timelines[timeline])
-        zeros = np.zeros(len(kept.seq), np.int32)
-        return replace(kept, why=why, timeline=zeros, timelines=(ONE_TIMELINE,), start=start)
+        zeros = np.zeros(len(log.seq), np.int32)
+        return replace(log, why=why, timeline=zeros, timelines=(ONE_TIMELINE,), start=start)
 
     def rising(self, alone: Alone, rules: TimeRules, also: Array) -> tuple["LogTimes", Alone]:
         """Return the log without the records that move no watermark, where the clock moves none.
@@ -194,9 +194,9 @@ class LogTimes:
         """
         rises, t = np.zeros(len(self.seq), bool), alone[0]
         t = np.where(roles(alone[1], self.event_us, self.arrival_us, rules) == AHEAD, NONE, t)
-        for own in self._by_split():
-            highest = np.maximum.accumulate(t[own])
-            rises[own] = np.diff(highest, prepend=NONE) != 0
+        for rows in self._by_split():
+            highest = np.maximum.accumulate(t[rows])
+            rises[rows] = np.diff(highest, prepend=NONE) != 0
         first, end = np.searchsorted(self.seq, also), np.searchsorted(self.seq, also, "right")
         rises[first[first < end]] = True  # some may not be part of it
         return self._rows(rises, self.stretches), (alone[0][rises], alone[1][rises], alone[2][rises])
@@ -291,28 +291,30 @@ def judged_alone(times: LogTimes, time: TimeSpec) -> Alone:
 def _closes(t: Array, gaps: Array | None, window: WindowSpec, rules: TimeRules) -> Array:
     """Return the close time that each event asks for, as `grid.close_asked` does in SQL; NONE in a gap."""
     is_timed = t != NONE
-    found = np.full(len(t), NONE)
+    closes = np.full(len(t), NONE)
     if is_timed.any():
-        own = t[is_timed]
-        ends = last_ends(own, window, None if gaps is None else gaps[is_timed])
-        found[is_timed] = np.where(ends == NONE, NONE, ends + window.clock_closes_after_us(rules.time.unit_us))
-    return found
+        timed = t[is_timed]
+        ends = last_ends(timed, window, None if gaps is None else gaps[is_timed])
+        closes[is_timed] = np.where(ends == NONE, NONE, ends + window.clock_closes_after_us(rules.time.unit_us))
+    return closes
 
 
 def _after(place: LogPlace, clocks: Array, tick_us: int | None, rules: TimeRules) -> LogPlace:
     """Return the place in the log after a stretch."""
-    came = clocks[clocks != NONE]
-    known = [] if place.before_us is None else [place.before_us]
-    own = np.concatenate([np.array(known, np.int64), came, np.array([] if tick_us is None else [tick_us], np.int64)])
-    if not len(own):
+    present = clocks[clocks != NONE]
+    earlier_us = [] if place.before_us is None else [place.before_us]
+    instants = np.concatenate(
+        [np.array(earlier_us, np.int64), present, np.array([] if tick_us is None else [tick_us], np.int64)]
+    )
+    if not len(instants):
         return place
-    reached = np.maximum.accumulate(own)
+    maxima = np.maximum.accumulate(instants)
     every_us = rules.time.emit_every_us
     ended = place.ended_us
     if every_us is not None:
-        earlier = reached[reached < reached[-1] // every_us * every_us]
+        earlier = maxima[maxima < maxima[-1] // every_us * every_us]
         ended = int(earlier[-1]) if len(earlier) else ended
-    return LogPlace(int(own[0]) if place.first_us is None else place.first_us, int(reached[-1]), ended)
+    return LogPlace(int(instants[0]) if place.first_us is None else place.first_us, int(maxima[-1]), ended)
 
 
 @dataclass(frozen=True)
@@ -378,11 +380,11 @@ class JudgedTimes:
         """Return the watermark that a record met if its time is below it; the loop has noted that."""
         for stretch, log in self.logs:
             if stretch.first_seq <= seq < stretch.end_seq:
-                found = log.rises.findings.out_of_order
+                letters = log.rises.findings.out_of_order
                 item = int(np.searchsorted(log.rises.items.seq, seq))
-                at = int(np.searchsorted(found["item"], item))
-                if at < len(found) and int(found["item"][at]) == item:
-                    return Met(_or_none(found["watermark"][at]), _or_none(found["set_by"][at]))
+                at = int(np.searchsorted(letters["item"], item))
+                if at < len(letters) and int(letters["item"][at]) == item:
+                    return Met(_or_none(letters["watermark"][at]), _or_none(letters["set_by"][at]))
         return None
 
     def before_each(self, seqs: Array, *, across: bool = False) -> Array:
@@ -406,16 +408,16 @@ class JudgedTimes:
         value, set_by = np.full(len(seqs), NONE), np.full(len(seqs), NONE)
         timeline = self.times.timeline[np.searchsorted(self.times.seq, seqs)]
         for stretch, log in self.logs:
-            own = (seqs >= stretch.first_seq) & (seqs < stretch.end_seq)
-            if not own.any():
+            is_inside = (seqs >= stretch.first_seq) & (seqs < stretch.end_seq)
+            if not is_inside.any():
                 continue
             index = {name: k for k, name in enumerate(log.names.to_pylist())}
-            names = [ACROSS if across else self.times.timelines[one] for one in timeline[own]]
+            names = [ACROSS if across else self.times.timelines[place] for place in timeline[is_inside]]
             k = np.array([index.get(name, -1) for name in names], np.int64)
-            there = np.flatnonzero(own)[k >= 0]
-            if len(there):
-                found = log.rises.before(k[k >= 0], log.rises.place_of(seqs[there]))
-                value[there], set_by[there] = found.value, found.set_by
+            at = np.flatnonzero(is_inside)[k >= 0]
+            if len(at):
+                watermarks = log.rises.before(k[k >= 0], log.rises.place_of(seqs[at]))
+                value[at], set_by[at] = watermarks.value, watermarks.set_by
         return value, set_by
 
     def last(self, timeline: str) -> Met:
@@ -427,17 +429,17 @@ class JudgedTimes:
     def splits(self, timeline: str) -> list[SplitReach]:
         """Return how far each split of a timeline has come, the one that holds the watermark back first."""
         sources = {source.name: source for source in self.rules.sources}
-        found = []
+        reaches = []
         for row in self._last_rows(timeline):
             for split in row["splits"] or () if self.rules.uses_splits else ():
-                own = sources.get(split["source"])
-                tolerance = self.rules.time.out_of_orderness_us if own is None else own.out_of_orderness_us
-                timeout = own.idle_timeout_us if own is not None and self.rules.excludes_idle_splits else None
-                last, reached = split["last_clock"], split["max_t"]
+                source = sources.get(split["source"])
+                tolerance = self.rules.time.out_of_orderness_us if source is None else source.out_of_orderness_us
+                timeout = source.idle_timeout_us if source is not None and self.rules.excludes_idle_splits else None
+                last, max_t = split["last_clock"], split["max_t"]
                 is_idle = timeout is not None and last is not None and row["clock"] - last >= timeout
-                allows = None if reached is None else max(reached - tolerance, MIN_US)
-                found.append(SplitReach(split["source"], split["split"], allows, last, is_idle))
-        return sorted(found, key=lambda one: (one.is_idle, one.allows_us is not None, one.allows_us or 0))
+                allows = None if max_t is None else max(max_t - tolerance, MIN_US)
+                reaches.append(SplitReach(split["source"], split["split"], allows, last, is_idle))
+        return sorted(reaches, key=lambda reach: (reach.is_idle, reach.allows_us is not None, reach.allows_us or 0))
 
     def timelines(self) -> list[SplitReach]:
         """Return how far each timeline has come, under its name for a source, as `splits` does."""
@@ -477,25 +479,25 @@ class JudgedTimes:
             first = int(np.searchsorted(log.rises.items.seq, from_seq))
             high = len(log.rises.clock)
 
-            def reached(place: int, log: JudgedLog = log, k: int = k) -> bool:
+            def has_reached(place: int, log: JudgedLog = log, k: int = k) -> bool:
                 return int(log.rises.after(np.array([k]), np.array([place])).value[0]) >= wanted_us
 
-            if first >= high or not reached(high - 1):
+            if first >= high or not has_reached(high - 1):
                 continue
             low, end = first, high - 1
             while low < end:
                 middle = (low + end) // 2
-                low, end = (low, middle) if reached(middle) else (middle + 1, end)
+                low, end = (low, middle) if has_reached(middle) else (middle + 1, end)
             return self._item(log, k, low)
         return None
 
     def _item(self, log: JudgedLog, k: int, place: int) -> Item:
-        found, seqs = log.rises.after(np.array([k]), np.array([place])), log.rises.items.seq
+        watermark, seqs = log.rises.after(np.array([k]), np.array([place])), log.rises.items.seq
         return Item(
             int(seqs[place]) if place < len(seqs) else None,
             int(log.rises.clock[place]),
-            int(found.value[0]),
-            _or_none(found.set_by[0]),
+            int(watermark.value[0]),
+            _or_none(watermark.set_by[0]),
         )
 
     def timeline_of(self, seq: int) -> str:

@@ -72,10 +72,10 @@ class Loss:
     @property
     def by_reason(self) -> dict[str, int]:
         """The same by reason."""
-        found = Counter[str]()
+        counts = Counter[str]()
         for (window, reason), n in self.refused.items():
-            found[reason] += n if window in ("", self.worst_window) else 0
-        return dict(+found)
+            counts[reason] += n if window in ("", self.worst_window) else 0
+        return dict(+counts)
 
     @property
     def percent(self) -> float:
@@ -99,11 +99,11 @@ def refused_by(letters: pa.Table, subject: str | None, day: Integers) -> dict[tu
     values = pa.repeat("", len(letters)) if subject is None else letters[subject]
     columns = {"of": values, "day": day, "window": letters["window_name"], "reason": letters["reason"]}
     counted = pa.table(columns).group_by(["of", "day", "window", "reason"]).aggregate([([], "count_all")])
-    found: dict[tuple[str, int], dict[tuple[str, str], int]] = defaultdict(dict)
+    by_group: dict[tuple[str, int], dict[tuple[str, str], int]] = defaultdict(dict)
     for row in counted.to_pylist():
         if row["of"] is not None:
-            found[row["of"], row["day"]][row["window"] or "", row["reason"]] = row["count_all"]
-    return dict(found)
+            by_group[row["of"], row["day"]][row["window"] or "", row["reason"]] = row["count_all"]
+    return dict(by_group)
 
 
 _REASONS = {str(reason): reason for reason in REASONS}
@@ -189,29 +189,29 @@ class Habit:
     length_us: int
 
 
-def habit_of(records: pa.Table, others: pa.Table | None) -> Habit | None:
+def habit_of(records: pa.Table, other_records: pa.Table | None) -> Habit | None:
     """Return what the times of some records are like; None where nothing is special, or arrivals do not say it.
 
     Args:
         records: EVENT and ARRIVAL, in the order of the log.
-        others: The other records around; None for none.
+        other_records: The other records around; None for none.
     """
-    own = records.filter(pc.and_(pc.is_valid(records[EVENT]), pc.is_valid(records[ARRIVAL])))
-    if len(own) < _ENOUGH or not is_followed(own):
+    timed_records = records.filter(pc.and_(pc.is_valid(records[EVENT]), pc.is_valid(records[ARRIVAL])))
+    if len(timed_records) < _ENOUGH or not is_followed(timed_records):
         return None
-    event, arrival = _numbers(own[EVENT]), _numbers(own[ARRIVAL])
+    event, arrival = _numbers(timed_records[EVENT]), _numbers(timed_records[ARRIVAL])
     lag = arrival - event
     low, half, high = (int(us) for us in np.quantile(lag, (0.1, 0.5, 0.9)))
-    came, happened = np.diff(arrival), np.diff(event)
-    is_close = 4 * came < np.abs(happened)  # they came faster than they happened: in a burst, in order
-    silences = came[:-1][is_close[1:] & ~is_close[:-1]]  # each is before a burst
+    gaps, happened = np.diff(arrival), np.diff(event)
+    is_close = 4 * gaps < np.abs(happened)  # they came faster than they happened: in a burst, in order
+    silences = gaps[:-1][is_close[1:] & ~is_close[:-1]]  # each is before a burst
     in_order = np.count_nonzero(is_close & (happened > 0))
-    is_burst = 2 * in_order >= len(came) and in_order >= MOST_OF_ALL * np.count_nonzero(is_close)
-    if is_burst and len(silences) and np.median(silences) > np.median(came):
+    is_burst = 2 * in_order >= len(gaps) and in_order >= MOST_OF_ALL * np.count_nonzero(is_close)
+    if is_burst and len(silences) and np.median(silences) > np.median(gaps):
         return Habit("bursts", int(np.median(silences)))
     usual = 0
-    if others is not None:
-        timed = others.filter(pc.and_(pc.is_valid(others[EVENT]), pc.is_valid(others[ARRIVAL])))
+    if other_records is not None:
+        timed = other_records.filter(pc.and_(pc.is_valid(other_records[EVENT]), pc.is_valid(other_records[ARRIVAL])))
         usual = int(np.median(_numbers(timed[ARRIVAL]) - _numbers(timed[EVENT]))) if len(timed) else 0
     if high < 0 and 2 * (high - low) <= -half:
         return Habit("ahead", -half)
@@ -233,9 +233,9 @@ def is_followed(records: pa.Table) -> bool:
 def pulls_of(letters: pa.Table) -> pa.Table:
     """Return the records that set the watermarks of letters: `_arrival_seq`, `letters`, `watermark_us`."""
     set_by = letters.filter(pc.is_valid(letters["watermark_set_by"]))
-    found = set_by.group_by("watermark_set_by").aggregate([([], "count_all"), ("watermark_us", "max")])
-    found = found.select(["watermark_set_by", "count_all", "watermark_us_max"])
-    return found.rename_columns([SEQ, "letters", "watermark_us"]).sort_by(
+    pulls = set_by.group_by("watermark_set_by").aggregate([([], "count_all"), ("watermark_us", "max")])
+    pulls = pulls.select(["watermark_set_by", "count_all", "watermark_us_max"])
+    return pulls.rename_columns([SEQ, "letters", "watermark_us"]).sort_by(
         [("letters", "descending"), (SEQ, "ascending")]
     )
 
@@ -250,11 +250,11 @@ def trait_of(seqs: Integers, weights: Integers, records: pa.Table, columns: Sequ
         columns: The columns, first the ones that a spec would name. Of equally telling ones the first counts.
     """
     place = np.searchsorted(_numbers(records[SEQ]), seqs)
-    there = place < len(records)
-    there[there] = _numbers(records[SEQ])[place[there]] == seqs[there]
-    if not there.any():
+    is_there = place < len(records)
+    is_there[is_there] = _numbers(records[SEQ])[place[is_there]] == seqs[is_there]
+    if not is_there.any():
         return None
-    at, weight = place[there], weights[there]
+    at, weight = place[is_there], weights[is_there]
     best, margin = None, 0.0
     for name in columns:
         coded = records[name].combine_chunks().dictionary_encode()
@@ -265,9 +265,9 @@ def trait_of(seqs: Integers, weights: Integers, records: pa.Table, columns: Sequ
         shares = np.bincount(codes[at], weight, len(values) + 1) / weight.sum()
         usual = np.bincount(codes, minlength=len(values) + 1) / len(codes)
         most = int(np.argmax(shares[:-1]))
-        told = float(shares[most] - usual[most])
-        if shares[most] >= MOST and usual[most] <= shares[most] / 2 and told > margin + 0.05:
-            best, margin = Trait(name, values[most].as_py()), told
+        excess = float(shares[most] - usual[most])
+        if shares[most] >= MOST and usual[most] <= shares[most] / 2 and excess > margin + 0.05:
+            best, margin = Trait(name, values[most].as_py()), excess
     return best
 
 
@@ -316,46 +316,48 @@ def pull_of(
 
 def shortfalls_of(letters: pa.Table, records: pa.Table, columns: Sequence[str]) -> list[Shortfall]:
     """Return by how much letters missed their tolerances, by reason and window, the most frequent first."""
-    found = []
-    each = letters.group_by(["reason", "window_name"]).aggregate([([], "count_all")]).to_pylist()
-    for row in sorted(each, key=lambda row: (-row["count_all"], row["reason"])):
+    shortfalls = []
+    counted = letters.group_by(["reason", "window_name"]).aggregate([([], "count_all")]).to_pylist()
+    for row in sorted(counted, key=lambda row: (-row["count_all"], row["reason"])):
         window = row["window_name"]
         of_window = pc.is_null(letters["window_name"]) if window is None else pc.equal(letters["window_name"], window)
-        own = letters.filter(pc.and_(pc.equal(letters["reason"], row["reason"]), of_window))
-        more = np.sort(_numbers(own["lateness_us"].drop_null()))
-        places = {part: max(int(np.ceil(part * len(more))) - 1, 0) for part in LIKELY} if len(more) else {}
-        trait = trait_of(_numbers(own[SEQ]), np.ones(len(own), np.int64), records, columns)
-        more_us = {part: int(more[place]) for part, place in places.items()}
-        found.append(Shortfall(_REASONS[row["reason"]], window or "", row["count_all"], more_us, trait))
-    return found
+        missed = letters.filter(pc.and_(pc.equal(letters["reason"], row["reason"]), of_window))
+        lateness_us = np.sort(_numbers(missed["lateness_us"].drop_null()))
+        places = (
+            {part: max(int(np.ceil(part * len(lateness_us))) - 1, 0) for part in LIKELY} if len(lateness_us) else {}
+        )
+        trait = trait_of(_numbers(missed[SEQ]), np.ones(len(missed), np.int64), records, columns)
+        more_us = {part: int(lateness_us[place]) for part, place in places.items()}
+        shortfalls.append(Shortfall(_REASONS[row["reason"]], window or "", row["count_all"], more_us, trait))
+    return shortfalls
 
 
 def _ahead_us(pulls: pa.Table, records: pa.Table, tolerance_us: int) -> int | None:
     """Return how far records that set watermarks were ahead of their arrival, the median over letters."""
     seqs = _numbers(records[SEQ])
     place = np.minimum(np.searchsorted(seqs, _numbers(pulls[SEQ])), len(seqs) - 1)
-    there = (seqs[place] == _numbers(pulls[SEQ])) & np.asarray(pc.is_valid(records[ARRIVAL].take(pa.array(place))))
-    if not there.any():
+    is_there = (seqs[place] == _numbers(pulls[SEQ])) & np.asarray(pc.is_valid(records[ARRIVAL].take(pa.array(place))))
+    if not is_there.any():
         return None
-    at = place[there]
-    lead = _numbers(pulls["watermark_us"])[there] + tolerance_us - _numbers(records[ARRIVAL].take(pa.array(at)))
+    at = place[is_there]
+    lead = _numbers(pulls["watermark_us"])[is_there] + tolerance_us - _numbers(records[ARRIVAL].take(pa.array(at)))
     order = np.argsort(lead)
-    weight = np.cumsum(_numbers(pulls["letters"])[there][order])
+    weight = np.cumsum(_numbers(pulls["letters"])[is_there][order])
     return int(lead[order][np.searchsorted(weight, weight[-1] / 2)])
 
 
-def _would_pass(letters: pa.Table, records: pa.Table, others: Integers, tolerance_us: int) -> float:
+def _would_pass(letters: pa.Table, records: pa.Table, groups: Integers, tolerance_us: int) -> float:
     """Return the share of the letters among the records that would not be late for the other events.
 
     Args:
         letters: LETTERS.
         records: `_arrival_seq` and EVENT, in the order of the log.
-        others: To which group each record belongs; an event is late only for its group. Below zero: it is not there.
+        groups: To which group each record belongs; an event is late only for its group. Below zero: it is not there.
         tolerance_us: How far the watermark is below the latest event.
     """
     events = np.asarray(pc.fill_null(records[EVENT], _NEVER).to_numpy(), np.int64)
-    is_there = (others >= 0) & (events != _NEVER)
-    seqs, times, group = _numbers(records[SEQ])[is_there], events[is_there], others[is_there]
+    is_there = (groups >= 0) & (events != _NEVER)
+    seqs, times, group = _numbers(records[SEQ])[is_there], events[is_there], groups[is_there]
     if not len(seqs):
         return 1.0
     order = np.argsort(group, kind="stable")
@@ -394,11 +396,11 @@ def _are_ahead(
 
     Without them most letters would pass; and where arrivals say it, they are further from the usual than the letters.
     """
-    own = pc.is_in(records[SEQ], pulls[SEQ][:FEW].combine_chunks())
+    is_ahead = pc.is_in(records[SEQ], pulls[SEQ][:FEW].combine_chunks())
     if trait is not None:
-        own = pc.fill_null(pc.equal(records[trait.column], trait.value), False)
-    others = np.where(np.asarray(own.to_numpy(), bool), -1, 0)
-    if _would_pass(behind, records, others, tolerance_us) < MOST:
+        is_ahead = pc.fill_null(pc.equal(records[trait.column], trait.value), False)
+    groups = np.where(np.asarray(is_ahead.to_numpy(), bool), -1, 0)
+    if _would_pass(behind, records, groups, tolerance_us) < MOST:
         return False
     if ahead_us is None:
         return True

@@ -41,10 +41,12 @@ class Habit:
         return self.silence_us(clock_us) > MORE_THAN * self.longest_us
 
 
-def habits_of(seen: pa.Table) -> list[Habit]:
+def habits_of(arrivals: pa.Table) -> list[Habit]:
     """Return the habits of the values that came at LEAST_TIMES moments or more; the rows are SEEN, in any order."""
-    coded = seen[VALUE].combine_chunks().dictionary_encode()
-    pairs = np.unique(np.column_stack([coded.indices.to_numpy(), seen[CLOCK].to_numpy()]).astype(np.int64), axis=0)
+    coded = arrivals[VALUE].combine_chunks().dictionary_encode()
+    pairs = np.unique(
+        np.column_stack([coded.indices.to_numpy(), arrivals[CLOCK].to_numpy()]).astype(np.int64), axis=0
+    )
     _, first, times = np.unique(pairs[:, 0], return_index=True, return_counts=True)
     gaps = np.diff(pairs[:, 1], append=0)
     return [

@@ -56,15 +56,15 @@ def gathered(
         table: The rows of a table on the right side, as events; None for none.
     """
     kinds, tables = _kinds(adjusted.accepted, join), dict[int, pa.Table]()
-    rows = None if stored is None else _read(stored, join, kinds)
+    rows = None if stored is None else _stored_sides(stored, join, kinds)
     events = earlier() if rows is None else None
     if rows is not None or events is not None:
-        tables[OF_EARLIER] = _asked(events, join, None) if events is not None else rows
+        tables[OF_EARLIER] = _computed_sides(events, join, None) if events is not None else rows
     if adjusted.watermarks.has_items:
         rows = None if adjusted.stored is None else _of_log(adjusted, adjusted.stored, join, kinds)
-        tables[OF_SEGMENT] = _asked(adjusted.accepted, join, adjusted.seqs) if rows is None else rows
+        tables[OF_SEGMENT] = _computed_sides(adjusted.accepted, join, adjusted.seqs) if rows is None else rows
     if table is not None:
-        tables[OF_TABLE] = _asked(table, join, None)
+        tables[OF_TABLE] = _computed_sides(table, join, None)
     if not tables:
         tables[OF_SEGMENT] = _no_rows(kinds)
     return _events(tables, adjusted, join)
@@ -77,7 +77,7 @@ def _no_rows(kinds: Sequence[T.DataType]) -> pa.Table:
     return pa.schema({**texts, **instants, IS_LEFT: pa.bool_(), **on}).empty_table()
 
 
-def _asked(events: DataFrame, join: JoinSpec, seqs: range | None) -> pa.Table:
+def _computed_sides(events: DataFrame, join: JoinSpec, seqs: range | None) -> pa.Table:
     """Let Spark compute the narrow columns of the events of both sides among some."""
     names = [f"{_ON}{number}" for number in range(len(join.on))]
     narrow = [c.TIMELINE, c.SEQ, c.T_FINAL, c.W_BEFORE]
@@ -95,7 +95,7 @@ def _kinds(events: DataFrame, join: JoinSpec) -> Sequence[T.DataType]:
     return [field.dataType for field in events.select(*map(quoted, join.on)).schema] if join.on else []
 
 
-def _read(stored: Stored, join: JoinSpec, kinds: Sequence[T.DataType]) -> pa.Table | None:
+def _stored_sides(stored: Stored, join: JoinSpec, kinds: Sequence[T.DataType]) -> pa.Table | None:
     """Read the narrow columns of the events of both sides; None where Spark has to compute some."""
     no_rows, has_partner = _no_rows(kinds), [HAS_PARTNER] if join.is_interval else []
     sides = _sides(stored, [c.TIMELINE, c.SEQ, c.T_FINAL, c.W_BEFORE, *has_partner], join, kinds)

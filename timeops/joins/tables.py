@@ -22,14 +22,14 @@ VALID_FROM = "__tm_valid_from"
 """TIMESTAMP, never null: the instant from which a row of a table holds."""
 
 
-def right_events(rows: DataFrame, join: JoinSpec, over: Sequence[str], more: Sequence[str] = ()) -> DataFrame:
+def right_events(rows: DataFrame, join: JoinSpec, over: Sequence[str], payload: Sequence[str] = ()) -> DataFrame:
     """Return the rows of a table as events of the right side.
 
     Args:
         rows: The rows: the columns of `right.schema`, and VALID_FROM.
         join: The join.
         over: `time.over`, whose columns are among `on`.
-        more: Columns of the rows that are kept as they are.
+        payload: Columns of the rows that are kept as they are.
     """
     columns = join.right.column_names
     place = f"row_number() OVER (ORDER BY {VALID_FROM}, {as_json(*map(quoted, columns))})"
@@ -41,7 +41,7 @@ def right_events(rows: DataFrame, join: JoinSpec, over: Sequence[str], more: Seq
         c.W_BEFORE: "CAST(NULL AS BIGINT)",
     }
     events = rows.selectExpr(
-        *map(quoted, [*more, *join.on]),
+        *map(quoted, [*payload, *join.on]),
         *[f"{quoted(name)} AS {quoted(OF_TABLE + name)}" for name in columns],
         *[f"{value} AS {name}" for name, value in working.items()],
     )

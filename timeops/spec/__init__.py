@@ -125,16 +125,16 @@ def readable_rest(text: str, overrides: Sequence[str] = ()) -> tuple[Spec, tuple
     document = read_yaml(text)
     data = with_overrides(document.data, overrides)
     windows = data.get("windows")
-    there: dict[int, Any] = dict(enumerate(windows)) if isinstance(windows, list) else {}
+    by_place: dict[int, Any] = dict(enumerate(windows)) if isinstance(windows, list) else {}
     while document.is_readable:
-        places = tuple(there)
-        rest = {**data, "windows": list(there.values())}
+        places = tuple(by_place)
+        readable = {**data, "windows": list(by_place.values())}
         try:
-            return Spec.model_validate(rest), places
+            return Spec.model_validate(readable), places
         except ValidationError as error:
             paths = [problem.at for problem in problems_of(error, _MODELS)]
             wrong = dict.fromkeys(at[: _DEPTHS.get(str(at[0]), 1) if at else 0] for at in paths)
-        if not wrong or not all(_leave_out(data, there, places, at) for at in wrong):
+        if not wrong or not all(_leave_out(data, by_place, places, at) for at in wrong):
             return None
     return None
 

@@ -39,17 +39,17 @@ def join_problems(
     windows: Mapping[int, WindowSpec],
 ) -> Iterable[Problem]:
     """Find what joins ask of sources and of `time` that these do not have."""
-    seen = {window.name.lower(): "window" for window in windows.values()}
+    kinds = {window.name.lower(): "window" for window in windows.values()}
     of_sources = {source.name: source.columns_in_tables for source in sources}
     for position, join in joins.items():
         # What a table has may not be known yet: then it has what the join asks for.
         of_right = join.right.column_names if join.right.ddl is not None else join.on
         columns = {**of_sources, **({join.right.name: [*of_right]} if join.has_table else {})}
         at: Path = ("joins", position)
-        if (other := seen.get(join.name.lower())) is not None:
+        if (other := kinds.get(join.name.lower())) is not None:
             expected = "names of joins and windows that differ in more than case"
             yield Problem(f"found a {other} called `{join.name}` too", expected=expected, at=(*at, "name"))
-        seen[join.name.lower()] = "join"
+        kinds[join.name.lower()] = "join"
         unknown = {
             side: name for side, name in zip(("left", "right"), join.sources, strict=True) if name not in columns
         }

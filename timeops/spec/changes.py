@@ -246,9 +246,9 @@ def _past_of(change: Change) -> Scope:
 
 def renamed_parts(part: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
     """Return the windows, or sources, that a spec calls otherwise than the one before: old names by new ones."""
-    there, here = ([str(entry["name"]) for entry in spec.get(part, [])] for spec in (before, now))
+    old_names, here = ([str(entry["name"]) for entry in spec.get(part, [])] for spec in (before, now))
     was = {str(entry["name"]): str(entry["was"]) for entry in now.get(part, []) if "was" in entry}
-    return {name: old for name, old in was.items() if old in there and name not in there and old not in here}
+    return {name: old for name, old in was.items() if old in old_names and name not in old_names and old not in here}
 
 
 def names_of_sources(specs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -307,7 +307,7 @@ def _source_renamed(name: str, old: str, former: Mapping[str, str], spec: Spec) 
     time, windows = spec.time, [window for window in spec.windows if _names_sources(window)]
     meaning, effect, past = _FROM_HERE_ON, "what was read from it is kept under the new name", Scope.NOTHING
     if former.get(name, old) != old:
-        meaning, effect = Meaning.REFUSED, _taken(name, former[name])
+        meaning, effect = Meaning.REFUSED, _name_is_taken(name, former[name])
     elif any(mentions(text, "_source") for text in (*time.over, *time.deduplicate_by, time.timestamp_by or "")):
         meaning, effect = Meaning.NEEDS_THE_PAST, "`time` depends on `_source`: all tables must be recomputed"
     elif windows:
@@ -319,7 +319,7 @@ def _source_renamed(name: str, old: str, former: Mapping[str, str], spec: Spec) 
     return Change(f"sources[{name}].was", None, old, meaning, effect, past, sentence=sentence)
 
 
-def _taken(name: str, heir: str) -> str:
+def _name_is_taken(name: str, heir: str) -> str:
     return f"`{heir}` was called `{name}` before, and its records in the log have that name: choose another one"
 
 
@@ -330,8 +330,8 @@ def _names_sources(window: WindowSpec) -> bool:
 
 def _judges(path: str, *, windows_close: bool) -> bool:
     """Return whether a key says how the records of a log are judged: idleness may ask what windows wait for."""
-    first, _, rest = path.partition(".")
-    key = rest.partition(".")[0]
+    first, _, path_inside = path.partition(".")
+    key = path_inside.partition(".")[0]
     if first.startswith("sources["):
         return key in ("", "split", *OF_RECORDS)
     if first.startswith("windows["):
@@ -410,7 +410,7 @@ def _new_source(name: str, again: str | None, heir: str | None, spec: Spec) -> C
     path = f"sources[{name}]"
     if again is not None or heir is not None:
         advice = f"it would read again what `{again}` has read: write `was: {again}` next to the new name"
-        effect = advice if heir in (None, again) else _taken(name, str(heir))
+        effect = advice if heir in (None, again) else _name_is_taken(name, str(heir))
         return Change(path, None, name, Meaning.REFUSED, effect, sentence=f"`{name}` new")
     source = next(source for source in spec.sources if source.name == name)
     since = "once each of its splits has had an event" if source.splits else "once it has had an event"
@@ -418,7 +418,7 @@ def _new_source(name: str, again: str | None, heir: str | None, spec: Spec) -> C
     return Change(path, None, name, _FROM_HERE_ON, effect, sentence=f"`{name}` new")
 
 
-def _moved(before: Mapping[str, Any], now: Mapping[str, Any], key: str, spec: Spec) -> str:
+def _effect_of_move(before: Mapping[str, Any], now: Mapping[str, Any], key: str, spec: Spec) -> str:
     """Say what becomes of input that was read where a source is elsewhere now; splits of topics stay."""
     effect = _MOVED[now["kind"], key]
     if key not in ("topics", "topic_pattern") or "split" in now:
@@ -451,7 +451,7 @@ def _of_source(before: Mapping[str, Any], now: Mapping[str, Any], path: str, spe
         if name == "split":
             decision = _of_split(spec)
         if (now["kind"], name) in _MOVED:
-            decision = _FROM_HERE_ON, _moved(before, now, name, spec)
+            decision = _FROM_HERE_ON, _effect_of_move(before, now, name, spec)
         yield from _decided(before.get(name), now.get(name), f"{path}.{name}", decision)
 
 
@@ -462,11 +462,11 @@ def _of_columns(name: str, before: Spec, now: Spec) -> Iterator[Change]:
     keeps_unknown = next(source.keep_unknown for source in before.sources if source.name == name)
     filled = "; `tidemark rebuild SPEC` fills them from `_rescued`" if keeps_unknown else ""
     for column, kind in new.items():
-        there, shown = old.get(column), type_of_ddl(kind).ddl
-        if there is None and column.lower() in lowered:
+        old_kind, shown = old.get(column), type_of_ddl(kind).ddl
+        if old_kind is None and column.lower() in lowered:
             decision = (Meaning.REFUSED, f"the tables call it `{lowered[column.lower()]}`: use that spelling")
             yield Change(path, None, f"{column} {kind}", *decision, sentence=f"`{column}` {shown} new")
-        elif there is None:
+        elif old_kind is None:
             effect = (
                 f"null in the records{_of_this_source(column, name, before)} before{_used_by(column, now)}{filled}"
             )
@@ -478,13 +478,13 @@ def _of_columns(name: str, before: Spec, now: Spec) -> Iterator[Change]:
                 sentence=f"`{column}` {shown} new",
                 fills=keeps_unknown,
             )
-        elif there != kind:
-            sentence = f"`{column}` was {type_of_ddl(there).ddl}, is {shown}"
-            meaning, effect = _of_type(column, there, kind, now)
-            has_more = meaning is _FROM_HERE_ON and bool([*unknown_fields(type_of_ddl(kind), type_of_ddl(there))])
+        elif old_kind != kind:
+            sentence = f"`{column}` was {type_of_ddl(old_kind).ddl}, is {shown}"
+            meaning, effect = _of_type(column, old_kind, kind, now)
+            has_more = meaning is _FROM_HERE_ON and bool([*unknown_fields(type_of_ddl(kind), type_of_ddl(old_kind))])
             effect += f"; fields that they lack are null{filled}" if has_more else ""
             fills = has_more and keeps_unknown
-            parts = (f"{column} {there}", f"{column} {kind}", meaning, effect)
+            parts = (f"{column} {old_kind}", f"{column} {kind}", meaning, effect)
             yield Change(path, *parts, sentence=sentence, fills=fills)
     names = {column.lower() for column in new}
     for column, kind in old.items():
@@ -506,23 +506,25 @@ def _used_by(column: str, spec: Spec) -> str:
     groups = [
         window.name for window in windows if any(mentions(text, column) for _, text in window.group_expressions)
     ]
-    others = [
+    names = [
         window.name
         for window in windows
         if window.name not in groups and any(mentions(text, column) for text in window.event_expressions)
     ]
-    grouping = f"; {_named(groups)} by it, so these records form its null group" if groups else ""
-    return f"{grouping}; {_named(others, 'computes', 'compute')} with it" if others else grouping
+    grouping = f"; {_names_with_verb(groups)} by it, so these records form its null group" if groups else ""
+    return f"{grouping}; {_names_with_verb(names, 'computes', 'compute')} with it" if names else grouping
 
 
-def _named(windows: Sequence[str], singular: str = "groups", plural: str = "group") -> str:
+def _names_with_verb(windows: Sequence[str], singular: str = "groups", plural: str = "group") -> str:
     return f"{' and '.join(f'`{name}`' for name in windows)} {singular if len(windows) == 1 else plural}"
 
 
 def _of_this_source(column: str, name: str, spec: Spec) -> str:
     """Return words for the records of one source as against others, where others have the column too."""
-    others = [source.name for source in spec.sources if source.name != name and column in _columns(spec, source.name)]
-    return f" of `{name}`" if others else ""
+    sharing = [
+        source.name for source in spec.sources if source.name != name and column in _columns(spec, source.name)
+    ]
+    return f" of `{name}`" if sharing else ""
 
 
 def _of_type(column: str, before: str, now: str, spec: Spec) -> Decision:
@@ -559,8 +561,8 @@ def _of_windows(before: list[dict[str, Any]], now: list[dict[str, Any]], spec: S
             )
     for name in old:
         if name not in new:
-            gone = (_FROM_HERE_ON, "its table stays as it is, and gets no more rows")
-            decision = _ALL_ROWS if spec.closes_by_silence else gone
+            when_gone = (_FROM_HERE_ON, "its table stays as it is, and gets no more rows")
+            decision = _ALL_ROWS if spec.closes_by_silence else when_gone
             yield Change(f"windows[{name}]", name, None, *decision, sentence=f"`{name}` gone")
     for name in new:
         if name in old:
@@ -576,10 +578,10 @@ def _of_window(before: Mapping[str, Any], now: Mapping[str, Any], spec: Spec) ->
         if becomes_across:
             decision = (Meaning.NEEDS_THE_PAST, f"rows change, {_WITH_ALL}")
         if key in ("aggregates", "having") and len(readers) > 1:  # windows are not told which rows changed
-            others = " and ".join(f"`{reader}`" for reader in readers[1:])
+            reader_names = " and ".join(f"`{reader}`" for reader in readers[1:])
             decision = (
                 Meaning.NEEDS_THE_PAST,
-                f"{others} keeps results as they were emitted: both must be recomputed from the log",
+                f"{reader_names} keeps results as they were emitted: both must be recomputed from the log",
             )
         for change in _decided(before.get(key), now.get(key), f"windows[{name}].{key}", decision):
             past = Scope.ALL if becomes_across else _with_readers([name], spec)
@@ -598,8 +600,8 @@ def _of_joins(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> Iterat
                 yield from _decided(old[name].get(key), join.get(key), f"joins[{name}].{key}", needs)
     for name in old:
         if name not in new:
-            gone = (_FROM_HERE_ON, "its table stays as it is, and gets no more rows")
-            yield Change(f"joins[{name}]", name, None, *gone, sentence=f"`{name}` gone")
+            when_gone = (_FROM_HERE_ON, "its table stays as it is, and gets no more rows")
+            yield Change(f"joins[{name}]", name, None, *when_gone, sentence=f"`{name}` gone")
 
 
 def _with_readers(names: Iterable[str], spec: Spec) -> Scope:
@@ -622,7 +624,7 @@ def _was_and_is(change: Change, old: Mapping[str, Any], new: Mapping[str, Any]) 
     before, now = change.before, change.now
     before = _value_at(change.path, old) if before is None else before
     now = _value_at(change.path, new) if now is None else now
-    return f"was {_shown(before)}, is {_shown(now)}"
+    return f"was {_value_in_words(before)}, is {_value_in_words(now)}"
 
 
 def _value_at(path: str, spec: Any) -> Any:
@@ -635,7 +637,7 @@ def _value_at(path: str, spec: Any) -> Any:
     return spec
 
 
-def _shown(value: Any) -> str:
+def _value_in_words(value: Any) -> str:
     if value is None:
         return "not set"
     text = json.dumps(value, ensure_ascii=False)

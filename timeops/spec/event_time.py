@@ -76,11 +76,11 @@ class Idle(SpecModel):
 
 
 def _doubled(expressions: Sequence[str], key: str) -> Iterable[Problem]:
-    seen: set[str] = set()
+    normal_forms: set[str] = set()
     for position, expression in enumerate(expressions):
-        if normal_form(expression) in seen:
+        if normal_form(expression) in normal_forms:
             yield Problem(f"`{expression}` occurs twice", at=(key, position))
-        seen.add(normal_form(expression))
+        normal_forms.add(normal_form(expression))
 
 
 _EMISSION = word_or_keys(Periodic, "on_event", expected="on_event, or {every: 200 ms}")

@@ -436,29 +436,29 @@ def schema_problems(ddl: str, rename: Mapping[str, str]) -> list[Problem]:
     line = f"add `{_rename_line(wrong, names, rename)}` to the source, and use the new names everywhere else"
     for name in wrong:
         problems += column_name_problems(name, line, ("schema",))
-    seen: dict[str, str] = {}
+    spelled: dict[str, str] = {}
     for _, final in finals:
-        if final.lower() in seen:
-            fault = f"columns `{seen[final.lower()]}` and `{final}` have the same name in the tables"
+        if final.lower() in spelled:
+            fault = f"columns `{spelled[final.lower()]}` and `{final}` have the same name in the tables"
             remedy = "choose another name for one of them with `rename: {name in the file: name in the tables}`"
             problems.append(
                 Problem(fault, expected="names that differ in more than case", remedy=remedy, at=("schema",))
             )
-        seen[final.lower()] = final
+        spelled[final.lower()] = final
     return problems
 
 
 def rename_problems(rename: Mapping[str, str]) -> list[Problem]:
     """Find what is wrong with entries of `rename`, whatever `schema` says."""
     problems: list[Problem] = []
-    seen: dict[str, str] = {}
+    names: dict[str, str] = {}
     for old, new in rename.items():
         at = ("rename", old)
         problems += column_name_problems(new, "choose another name", at)
         if old == new and len(all_names(old, rename)) == 1:
             fault = f"`{old}` is renamed to itself, which has no effect"
             problems.append(Problem(fault, remedy="leave it out", at=at))
-        if seen.setdefault(new.lower(), new) != new:
+        if names.setdefault(new.lower(), new) != new:
             problems.append(
                 Problem(f"two columns are renamed to `{new}`", expected="names that differ in more than case", at=at)
             )
@@ -510,7 +510,7 @@ def _unquoted(ddl: str) -> list[str]:
 
 
 def _without_quotes(ddl: str, bare: Sequence[str], rename: Mapping[str, str]) -> Problem:
-    taken = [name for name in top_level_names(ddl) if not any(whole.startswith(name) for whole in bare)]
+    taken = [name for name in top_level_names(ddl) if not any(bare_name.startswith(name) for bare_name in bare)]
     line = _rename_line([name for name in bare if name not in rename], taken, rename)
     return Problem(
         f"{', '.join(f'`{name}`' for name in bare)}: DDL allows such names only in backquotes",

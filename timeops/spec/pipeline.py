@@ -83,14 +83,14 @@ def _names(of: str, parts: Mapping[int, Source | WindowSpec]) -> Iterable[Proble
     No two have one name, and `was` must not name an existing part, nor lead one past to two parts.
     """
     names = {part.name.lower() for part in parts.values()}
-    seen: set[str] = set()
+    lowered: set[str] = set()
     former: set[str] = set()
     for position, part in parts.items():
         at: Path = (f"{of}s", position)
-        if part.name.lower() in seen:
+        if part.name.lower() in lowered:
             fault = f"found a second {of} called `{part.name}`"
             yield Problem(fault, expected="names that differ in more than case", at=(*at, "name"))
-        seen.add(part.name.lower())
+        lowered.add(part.name.lower())
         if part.was is None:
             continue
         if part.was.lower() in names:
@@ -199,11 +199,11 @@ def goes_by_clock(time: TimeSpec, windows: Iterable[WindowSpec]) -> bool:
 
 def live_problems(sources: Sequence[Source], time: TimeSpec, windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
     """Find `live` of a source where it brings no tick, or ticks change nothing."""
-    others = [source.name for source in sources if not source.follows_wall_clock]
+    without = [source.name for source in sources if not source.follows_wall_clock]
     for position, source in enumerate(sources):
         at: Path = ("sources", position, "live")
-        if source.live and others:
-            fault = f"`live` has no effect here: source `{others[0]}` has an `arrival_time` without it"
+        if source.live and without:
+            fault = f"`live` has no effect here: source `{without[0]}` has an `arrival_time` without it"
             yield Problem(
                 fault,
                 expected="`live: true` in every source with `arrival_time`",

@@ -172,7 +172,7 @@ class _Walk:
             yield Problem(fault, remedy=remedy if node.value else "write a value, or leave it out", at=path)
 
     def _mapping(self, node: yaml.MappingNode, path: Path) -> Iterator[Problem]:
-        seen: dict[str, int] = {}
+        lines: dict[str, int] = {}
         for key, value in node.value:
             line = key.start_mark.line + 1
             if key.tag == _MERGE:
@@ -186,10 +186,10 @@ class _Walk:
                     yield Problem(fault, remedy="put the key in quotes", at=path)
                 key.tag = _STRING  # from here on it is what its writer meant, so that this is the only complaint
             at = (*path, key.value)
-            if key.value in seen:
-                fault = f"the key `{key.value}` occurs twice, in lines {seen[key.value]} and {line}"
+            if key.value in lines:
+                fault = f"the key `{key.value}` occurs twice, in lines {lines[key.value]} and {line}"
                 yield Problem(fault, expected="each key once", at=at)
-            seen[key.value] = line
+            lines[key.value] = line
             self.lines.setdefault(at, line)
             yield from self.node(value, at)
 
@@ -296,7 +296,7 @@ def _is_noise(key: str, item: Any) -> bool:
     return (key == "title" and isinstance(item, str)) or (key == "default" and isinstance(item, dict | None))
 
 
-def _given(key: str, *values: str) -> Json:
+def _has_value(key: str, *values: str) -> Json:
     """Return the condition that a key is there with one of some values."""
     return {"required": [key], "properties": {key: {"enum": list(values)}}}
 
@@ -311,14 +311,14 @@ def _option_rules() -> list[Json]:
         }
         if "sep" in options:
             allowed["not"] = {"required": ["sep", "delimiter"]}
-        rules.append({"if": _given("format", *spellings), "then": {"properties": {"options": allowed}}})
+        rules.append({"if": _has_value("format", *spellings), "then": {"properties": {"options": allowed}}})
     return rules
 
 
 def _kind_rules() -> list[Json]:
     return [
         {
-            "if": _given("kind", kind),
+            "if": _has_value("kind", kind),
             "then": {
                 "required": list(shape.needs),
                 "properties": {

@@ -59,15 +59,15 @@ def _by(value: object) -> str:
     fault = balance_fault(tokenize(text))
     if fault:
         raise ProblemsError([Problem(f"the order {text!r} is incomplete: {fault}", expected="Spark SQL")])
-    seen = set[str]()
+    names = set[str]()
     for order in orders_of(text):
         if not order.expression:
             raise ProblemsError([Problem(f"found nothing next to a comma in {text!r}", expected="an expression")])
         read_expression(order.expression)
-        if normal_form(order.expression) in seen:
+        if normal_form(order.expression) in names:
             fault = f"`{order.expression}` is in the order twice: the second one has no effect"
             raise ProblemsError([Problem(fault, remedy="leave it out")])
-        seen.add(normal_form(order.expression))
+        names.add(normal_form(order.expression))
     return text
 
 

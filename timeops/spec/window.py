@@ -253,8 +253,8 @@ class WindowSpec(WindowEmission):
     def event_expressions(self) -> tuple[str, ...]:
         """All expressions over the events of the window."""
         groups = (text for _, text in self.group_expressions)
-        others = (text for text in (self.where, self.gap_by) if text is not None)
-        return (*self.aggregates.values(), *groups, *self.order, *others)
+        conditions = (text for text in (self.where, self.gap_by) if text is not None)
+        return (*self.aggregates.values(), *groups, *self.order, *conditions)
 
     @property
     def has_gap_of_records(self) -> bool:
@@ -344,7 +344,7 @@ class WindowSpec(WindowEmission):
             yield Problem(fault, remedy=remedy, at=("empty",))
 
     def _name_problems(self) -> Iterable[Problem]:
-        seen: set[str] = set()
+        names: set[str] = set()
         named: list[tuple[str, Path]] = [
             *((name, ("group_by", position)) for position, name in enumerate(self.group_columns)),
             *((alias, ("aggregates", alias)) for alias in self.aggregates),
@@ -356,13 +356,13 @@ class WindowSpec(WindowEmission):
             elif self.change_feed and name.lower() in _OF_CHANGE_FEED:
                 fault = f"the name `{name}` is reserved for a column of Delta's change feed"
                 yield Problem(fault, remedy="choose another name", at=at)
-            elif name.lower() in seen:
+            elif name.lower() in names:
                 fault = f"two columns of this window are called `{name}`"
                 yield Problem(fault, expected="distinct names of groups and aggregates", at=at)
             elif self.top is not None and name.lower() == PLACE:
                 fault = f"each row of `top` has a column `{PLACE}`, the place of its event"
                 yield Problem(fault, remedy="choose another name", at=at)
-            seen.add(name.lower())
+            names.add(name.lower())
 
 
 def _meeting(of: str, name: str, column: str, at: Path) -> Problem:

@@ -130,12 +130,12 @@ def format_duration(duration: timedelta) -> str:
     Raises:
         ValueError: The length is negative.
     """
-    rest = micros(duration)
-    if rest < 0:
+    us_left = micros(duration)
+    if us_left < 0:
         raise ValueError(f"a duration is zero or more, not {duration!r}")
     parts = []
     for names, size in reversed(_UNITS[:-1]):
-        count, rest = divmod(rest, size)
+        count, us_left = divmod(us_left, size)
         if count:
             parts.append(f"{count} {names[-2] if count == 1 else names[-1]}")
     return " ".join(parts) or "0 seconds"
@@ -147,8 +147,8 @@ def roughly(duration: timedelta) -> str:
     Raises:
         ValueError: The length is negative.
     """
-    whole = next((whole for least, whole in _ROUGHLY if duration >= least), timedelta(milliseconds=1))
-    return format_duration(duration // whole * whole)
+    unit = next((unit for least, unit in _ROUGHLY if duration >= least), timedelta(milliseconds=1))
+    return format_duration(duration // unit * unit)
 
 
 _EASY_US = (

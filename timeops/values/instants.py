@@ -28,8 +28,8 @@ def no_numbers() -> Array:
 
 def integers(column: pa.ChunkedArray | pa.Array) -> Array:
     """Return a column of BIGINT, with NONE for null."""
-    whole = column if column.type == pa.int64() else column.cast(pa.int64())
-    filled = pc.fill_null(whole, NONE) if whole.null_count else whole
+    numbers = column if column.type == pa.int64() else column.cast(pa.int64())
+    filled = pc.fill_null(numbers, NONE) if numbers.null_count else numbers
     return np.asarray(filled.to_numpy(), np.int64)
 
 

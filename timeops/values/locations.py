@@ -21,8 +21,8 @@ def parts_of_url(text: str) -> tuple[str, str, str] | None:
     if match is None:
         return None
     scheme = match[1].lower()
-    host, _, rest = match[2].partition("/")
-    return SPELLINGS.get(scheme, scheme), host, rest
+    host, _, path = match[2].partition("/")
+    return SPELLINGS.get(scheme, scheme), host, path
 
 
 def url_problem(text: str) -> str | None:

@@ -60,8 +60,8 @@ def raise_at_start(start: Fold, across: int) -> None:
     part, idle_from = _standing(start, int(start.log[0]["first"]))
     watermarks = start.timelines["computed"]
     counts = (part == COUNTS) & (idle_from > now)
-    each = watermarks[counts] if counts.any() else watermarks[part == COUNTS]
-    allowed = int(each.min(initial=NEVER) if counts.any() else each.max(initial=NONE))
+    counted = watermarks[counts] if counts.any() else watermarks[part == COUNTS]
+    allowed = int(counted.min(initial=NEVER) if counts.any() else counted.max(initial=NONE))
     if allowed > of_all["computed"]:
         of_all["computed"], of_all["computed_set_by"] = allowed, NONE
 
@@ -303,6 +303,6 @@ def publish(items: Items, start: Fold, findings: Findings, state: Fold, across: 
     if place[0] < 0:
         return
     rises = Rises(items, start, findings)
-    seen, computed = rises.after(which, place), rises.computed(which, place)
-    of_all["watermark"], of_all["watermark_set_by"] = seen.value[0], seen.set_by[0]
+    published, computed = rises.after(which, place), rises.computed(which, place)
+    of_all["watermark"], of_all["watermark_set_by"] = published.value[0], published.set_by[0]
     of_all["computed"], of_all["computed_set_by"] = computed.value[0], computed.set_by[0]

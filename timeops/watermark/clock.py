@@ -73,9 +73,9 @@ def window_close_watermarks(last: Array, max_close: Array, now: Array, state: An
         return np.full(len(now), NONE)
     latest, limit = np.full(len(now), NONE), now - rules["timeout"]
     for w, grid in enumerate(state.grids):
-        on_grid, asked = last_closes(grid, state.instants, limit), max_close[:, w]
-        alone = np.where(asked <= limit, asked, NONE)
-        latest = np.maximum(latest, np.where(on_grid != NONE, np.minimum(asked, on_grid), alone))
+        on_grid, ends_asked = last_closes(grid, state.instants, limit), max_close[:, w]
+        alone = np.where(ends_asked <= limit, ends_asked, NONE)
+        latest = np.maximum(latest, np.where(on_grid != NONE, np.minimum(ends_asked, on_grid), alone))
     is_silent = (last != NONE) & (now - rules["waited"] >= last + rules["timeout"])
     return np.where(is_silent & (latest != NONE), floored(latest, rules["unit"]), NONE)
 

@@ -323,7 +323,7 @@ def _apply_idle_and_publish(
 ) -> int:
     """Bring a timeline up to the clock of an item: publish what is due, apply idle rules."""
     timeline, rules, log = state.timelines[k], state.rules[0], state.log[0]
-    before = timeline["computed"]
+    watermark_before = timeline["computed"]
     if rules["every"] > 0 and log["period"] > timeline["period"]:
         # A period shows W as it was after the last item before it, which may be an item of another timeline.
         if log["ended"] != NONE:
@@ -333,7 +333,7 @@ def _apply_idle_and_publish(
     n_rises = _apply_idle(k, log["clock"], is_tick, item, clock, state, rises, n_rises)
     if rules["every"] == 0:
         _publish(timeline)
-    if rules["idle"] == WINDOW_CLOSE and timeline["computed"] > before:
+    if rules["idle"] == WINDOW_CLOSE and timeline["computed"] > watermark_before:
         computed = timeline["computed"]
         n_rises = write_rise(rises, n_rises, item, k, computed, NONE, computed, timeline["last_clock"])
         for w in range(len(state.grids)):
@@ -451,11 +451,11 @@ def _move(
 def _move_split(timeline: Any, splits: Any, split_index: int, was_active: bool, t: int, log: Any) -> int:
     """Let an event move its split; return the watermark that the splits of its timeline allow then."""
     split = splits[split_index]
-    before = split["allows"]
+    allows_before = split["allows"]
     if t > split["max_t"]:
         split["max_t"] = t
         split["allows"] = max(t - split["tolerance"], MIN_US)
-    if before != NONE and was_active and timeline["lowest"] != NONE and before > timeline["lowest"]:
+    if allows_before != NONE and was_active and timeline["lowest"] != NONE and allows_before > timeline["lowest"]:
         return int(timeline["lowest"])  # a split that is ahead of the slowest does not hold it back
     return event_watermark(timeline, splits, log["clock"], log)
 

@@ -128,7 +128,7 @@ class Rises:
                 np.where(at_start, timelines["watermark"][timeline], computed.value),
                 np.where(at_start, timelines["watermark_set_by"][timeline], computed.set_by),
             )
-        before = timelines[timeline]
+        timelines_before = timelines[timeline]
         log = self.start.log[0]
         now = self._clock_at(place)
         period = np.where(now == NONE, NONE, now // self._every * self._every)
@@ -137,11 +137,13 @@ class Rises:
         at_end_of_period = self.computed(timeline, ended)
         # The period began before the segment, and was published there.
         was_published = (ended < 0) & (period <= log["period"])
-        published = before["watermark"]
+        published = timelines_before["watermark"]
         if self._idle == ARRIVAL_CLOCK and log["ended"] != NONE:
             published = np.maximum(published, self._by_arrival(np.full(len(published), log["ended"])))
         value = np.where(was_published, published, at_end_of_period.value)
-        published_set_by = np.where(published > before["watermark"], NONE, before["watermark_set_by"])
+        published_set_by = np.where(
+            published > timelines_before["watermark"], NONE, timelines_before["watermark_set_by"]
+        )
         return Watermark(value, np.where(was_published, published_set_by, at_end_of_period.set_by))
 
     def before(self, timeline: Array, place: Array) -> Watermark:
@@ -159,17 +161,17 @@ class Rises:
             np.maximum(computed.value, by_clock), np.where(by_clock > computed.value, NONE, computed.set_by)
         )
 
-    def reaching(self, timeline: Array, wanted: Array) -> Reached:
+    def reaching(self, timeline: Array, wanted_us: Array) -> Reached:
         """Find when the watermarks of timelines came to values that they did not have before the segment."""
-        place, reached = self._computed_place(timeline, wanted)
+        place, watermark = self._computed_place(timeline, wanted_us)
         nowhere = len(self.clock)
         if self._every == 0:
             if self._idle == NOTHING:
-                return Reached(reached, reached)  # an event alone raises it, once
+                return Reached(watermark, watermark)  # an event alone raises it, once
             # What was computed before the segment, and not seen there, is seen at once.
             value = self.computed(timeline, np.minimum(place, nowhere - 1)).value
             is_none = place >= nowhere
-            return Reached(np.where(is_none, NONE, value), np.where(is_none, NONE, reached))
+            return Reached(np.where(is_none, NONE, value), np.where(is_none, NONE, watermark))
         log = self.start.log[0]
         now = self._clock_at(np.minimum(place, nowhere - 1))
         period = np.where(place < 0, log["period"], now // self._every * self._every)
@@ -199,10 +201,10 @@ class Rises:
             by_clock[in_silence] = self._in_silence(following[in_silence], self._silent_at[place[in_silence]])
         return by_clock
 
-    def _computed_place(self, timeline: Array, wanted: Array) -> tuple[Array, Array]:
+    def _computed_place(self, timeline: Array, wanted_us: Array) -> tuple[Array, Array]:
         """Return the first item at which the computed watermark reaches each value, and that watermark."""
         rows, high = self._rows, self._begins[timeline + 1]
-        row = self._by_watermark.first(timeline, wanted)
+        row = self._by_watermark.first(timeline, wanted_us)
         is_row = row < high
         is_asked = np.zeros(len(self.start.timelines), bool)
         is_asked[timeline] = True
@@ -210,25 +212,25 @@ class Rises:
         before = self.computed(asked_timelines, np.full(len(asked_timelines), -1)).value
         before = before[(np.cumsum(is_asked) - 1)[timeline]]
         place = np.where(is_row, rows["item"][row], len(self.clock))
-        by_clock = is_row & (rows["by_clock"][row] >= wanted)
-        reached = np.where(by_clock, rows["by_clock"][row], np.where(is_row, rows["computed"][row], NONE))
+        by_clock = is_row & (rows["by_clock"][row] >= wanted_us)
+        watermark = np.where(by_clock, rows["by_clock"][row], np.where(is_row, rows["computed"][row], NONE))
         if self._idle == WINDOW_CLOSE and by_clock.any():
             of_silence, rise_item = row[by_clock], place[by_clock]
 
             def allowed(at: Array) -> Array:
                 return self._in_silence(of_silence, self._silent_at[at])
 
-            first = _bisect(allowed, np.zeros_like(rise_item), rise_item, wanted[by_clock])
-            reached[by_clock] = np.where(first < rise_item, allowed(first), reached[by_clock])
+            first = _bisect(allowed, np.zeros_like(rise_item), rise_item, wanted_us[by_clock])
+            watermark[by_clock] = np.where(first < rise_item, allowed(first), watermark[by_clock])
             place[by_clock] = first
         elif self._idle == ARRIVAL_CLOCK and len(self.clock):
-            nowhere = np.full(len(wanted), len(self.clock))
-            first = _bisect(lambda at: self._by_arrival(self.clock[at]), np.zeros_like(nowhere), nowhere, wanted)
+            nowhere = np.full(len(wanted_us), len(self.clock))
+            first = _bisect(lambda at: self._by_arrival(self.clock[at]), np.zeros_like(nowhere), nowhere, wanted_us)
             by_arrival = self._by_arrival(self.clock[np.minimum(first, nowhere - 1)])
-            reached = np.where((first <= place) & (first < nowhere), by_arrival, reached)
+            watermark = np.where((first <= place) & (first < nowhere), by_arrival, watermark)
             place = np.minimum(place, first)
-        had_it = before >= wanted
-        return np.where(had_it, -1, place), np.where(had_it, before, reached)
+        had_it = before >= wanted_us
+        return np.where(had_it, -1, place), np.where(had_it, before, watermark)
 
     def _clock_at(self, place: Array) -> Array:
         if not len(self.clock):
@@ -273,7 +275,7 @@ def _keys(values: Array, timeline: Array, numbers: Array) -> Array:
     return timeline.astype(np.int64) * (len(values) + 1) + np.searchsorted(values, numbers)
 
 
-def _bisect(values: Callable[[Array], Array], low: Array, high: Array, wanted: Array) -> Array:
+def _bisect(values: Callable[[Array], Array], low: Array, high: Array, wanted_us: Array) -> Array:
     """Return the first places from `low` on at which values that never fall come to wanted ones; `high` for none.
 
     `values` takes an array of places, one for each wanted value.
@@ -281,7 +283,7 @@ def _bisect(values: Callable[[Array], Array], low: Array, high: Array, wanted: A
     low, high = low.copy(), high.copy()
     while (open_ := low < high).any():
         middle = (low + high) // 2
-        less = open_ & (values(np.where(open_, middle, 0)) < wanted)
+        less = open_ & (values(np.where(open_, middle, 0)) < wanted_us)
         low = np.where(less, middle + 1, low)
         high = np.where(open_ & ~less, middle, high)
     return low

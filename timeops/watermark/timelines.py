@@ -286,8 +286,8 @@ def _with_out_of_orderness(state: pa.Table, rules: TimeRules, place: LogPlace) -
         splits = _Splits.of_state(state, names, rules)
         start = _start(state, names, splits, rules, place)
         log, splits_before = start.log[0], start.splits
-        each = (f.event_watermark(timeline, splits_before, log["clock"], log) for timeline in start.timelines)
-        proposed = np.fromiter(each, np.int64)
+        proposals = (f.event_watermark(timeline, splits_before, log["clock"], log) for timeline in start.timelines)
+        proposed = np.fromiter(proposals, np.int64)
     else:
         max_t, tolerance = integers(state["max_t"]), _rules(rules)[0]["tolerance"]
         proposed = np.where(max_t == NONE, NONE, np.maximum(max_t - tolerance, MIN_US))
@@ -333,14 +333,14 @@ class _Coded:
         values = chunks[0].dictionary if chunks else pa.array([], pa.string())
         return cls(values.cast(pa.string()), np.concatenate([*codes, np.zeros(0, np.int32)]))
 
-    def places(self, known: pa.Array) -> Array:
+    def places(self, values: pa.Array) -> Array:
         """Return the place of each item's text among some texts, -1 for none."""
-        return np.append(_places(self.values, known), np.int32(-1))[self.codes]
+        return np.append(_places(self.values, values), np.int32(-1))[self.codes]
 
 
-def _places(texts: pa.Array | pa.ChunkedArray, known: pa.Array) -> Array:
+def _places(texts: pa.Array | pa.ChunkedArray, values: pa.Array) -> Array:
     """Return the place of each text among others, -1 for none."""
-    return np.asarray(pc.fill_null(pc.index_in(texts, value_set=known), -1).to_numpy(), np.int32)
+    return np.asarray(pc.fill_null(pc.index_in(texts, value_set=values), -1).to_numpy(), np.int32)
 
 
 def _names(texts: _Coded | None, role: Array, before: pa.Table, across: str | None) -> pa.Array:
@@ -464,16 +464,16 @@ def _with_grids(state: f.Fold, items: f.Items, rules: TimeRules) -> f.Fold:
     closes = np.concatenate([items.closes[items.role == JUDGED], state.max_close])
     grids, instants = np.zeros(len(rules.windows_to_close), f.GRID), [np.zeros(0, np.int64)]
     for w, window in enumerate(rules.windows_to_close):
-        after = window.clock_closes_after_us(rules.time.unit_us)
+        delay_us = window.clock_closes_after_us(rules.time.unit_us)
         grid, begin = grids[w], sum(map(len, instants))
         if window.local_grid is not None and edges_us and len(closes):
             timeout = rules.time.idle_timeout_us or 0
             limit = min(max(edges_us) - timeout, int(closes[:, w].max(initial=NONE)))
             instants.append(
-                ends_from(min(edges_us) - timeout - window.longest_us - after, limit - after, window) + after
+                ends_from(min(edges_us) - timeout - window.longest_us - delay_us, limit - delay_us, window) + delay_us
             )
         elif window.closes_on_grid and window.local_grid is None:
-            grid["period"], grid["anchor"] = window.end_step_us, window.offset_us + window.size_us + after
+            grid["period"], grid["anchor"] = window.end_step_us, window.offset_us + window.size_us + delay_us
         grid["first"], grid["end"] = begin, sum(map(len, instants))
     return state._replace(grids=grids, instants=np.concatenate(instants))
 
@@ -535,19 +535,19 @@ class _Splits:
             for n, more_texts in zip((SOURCE, SPLIT), stored_and_listed, strict=True)
         )
         source, value = (
-            np.concatenate([items.texts[name].places(each), _places(more_texts, each)]).astype(np.int64) + 1
-            for name, each, more_texts in zip((SOURCE, SPLIT), (sources, values), stored_and_listed, strict=True)
+            np.concatenate([items.texts[name].places(distinct), _places(more_texts, distinct)]).astype(np.int64) + 1
+            for name, distinct, more_texts in zip((SOURCE, SPLIT), (sources, values), stored_and_listed, strict=True)
         )
         of_all = np.concatenate([items.timeline, of_state, of_listed]).astype(np.int64)
         packed = (of_all * (len(sources) + 1) + source) * (len(values) + 1) + value
         count_items = len(items.role)
         packed[:count_items][items.role == OUTSIDE] = -1
-        each, place = _distinct_numbers(packed)
-        of_each = each // (len(values) + 1) // (len(sources) + 1)
+        numbers, place = _distinct_numbers(packed)
+        of_each = numbers // (len(values) + 1) // (len(sources) + 1)
         first = np.searchsorted(of_each, np.arange(len(names)))
         count = np.searchsorted(of_each, np.arange(len(names)), "right") - first
-        of_source = sources.take(pa.array(each // (len(values) + 1) % (len(sources) + 1) - 1))
-        of_value = _nullable(values, each % (len(values) + 1))
+        of_source = sources.take(pa.array(numbers // (len(values) + 1) % (len(sources) + 1) - 1))
+        of_value = _nullable(values, numbers % (len(values) + 1))
         if len(count) and count.max() > MOST_SPLITS:
             raise InputError(
                 f"A timeline has {count.max():,} splits.",
@@ -586,15 +586,15 @@ def _sorted_texts(*texts: pa.Array) -> pa.Array:
     return distinct_texts.take(pc.sort_indices(distinct_texts))
 
 
-def _nullable(known: pa.Array, places: Array) -> pa.Array:
-    return known.take(pa.array(np.maximum(places - 1, 0), mask=places == 0))
+def _nullable(values: pa.Array, places: Array) -> pa.Array:
+    return values.take(pa.array(np.maximum(places - 1, 0), mask=places == 0))
 
 
 def _split_rows(sources: pa.Array, values: pa.Array, rules: TimeRules) -> Array:
     """Return the SPLIT of splits that have had no event."""
-    each = list(zip(sources.to_pylist(), values.to_pylist(), strict=True))
-    by_split = {split: _split_row(*split, rules) for split in set(each)}
-    return np.array([by_split[split] for split in each], f.SPLIT)
+    splits = list(zip(sources.to_pylist(), values.to_pylist(), strict=True))
+    by_split = {split: _split_row(*split, rules) for split in set(splits)}
+    return np.array([by_split[split] for split in splits], f.SPLIT)
 
 
 def _split_row(source: str, value: str | None, rules: TimeRules) -> tuple[int, ...]:
@@ -641,12 +641,12 @@ def _state(state: f.Fold, names: pa.Array, splits: _Splits, before: pa.Table, ru
     else:
         columns |= {name: _padded_with_null(before[name], fresh) for name in ("last_clock", "max_close")}
     if rules.uses_splits:
-        each = pa.StructArray.from_arrays(
+        split_rows = pa.StructArray.from_arrays(
             [splits.sources, splits.values, nulled(state.splits["max_t"]), nulled(state.splits["last_clock"])],
             names=["source", "split", "max_t", "last_clock"],
         )
         offsets = np.append(splits.first, len(state.splits))
-        columns["splits"] = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), each)
+        columns["splits"] = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), split_rows)
     else:
         columns["splits"] = (
             pa.nulls(len(names), STATE.field("splits").type)

@@ -94,24 +94,24 @@ class Tolerances:
         """
         today_us = self._of_today(log)
         if today_us is None:
-            findings, after = self._fold(log, 0, with_clock=False)
-            return findings.below_us, after["watermark"]
-        after = np.zeros(len(log.names), f.TIMELINE)
+            findings, timelines = self._fold(log, 0, with_clock=False)
+            return findings.below_us, timelines["watermark"]
+        timelines = np.zeros(len(log.names), f.TIMELINE)
         for name in _OF_WATERMARK:
             us = np.asarray(log.state[name].fill_null(NONE).to_numpy(), np.int64)
-            after[name] = np.where(us == NONE, NONE, us + today_us)
-        self._after[0, False] = after
-        return log.rises.findings.below_us + today_us, after["watermark"]
+            timelines[name] = np.where(us == NONE, NONE, us + today_us)
+        self._after[0, False] = timelines
+        return log.rises.findings.below_us + today_us, timelines["watermark"]
 
     @staticmethod
     def _of_today(log: JudgedLog) -> int | None:
         """Return the out-of-orderness by which all watermarks of the segment are lower than with 0; None for none."""
         start, rises = log.rises.start, log.rises.findings.rises
-        each = start.splits["tolerance"] if start.rules[0]["uses_splits"] else start.rules["tolerance"]
+        tolerances = start.splits["tolerance"] if start.rules[0]["uses_splits"] else start.rules["tolerance"]
         of_start = (start.timelines["computed"], start.timelines["watermark"])
         is_cut = any((us == MIN_US).any() for us in (rises["computed"], *of_start))  # to the first year
-        is_one = len(each) > 0 and (each == each[0]).all()
-        return None if is_cut or not is_one or start.rules[0]["idle"] in _BY_CLOCK else int(each[0])
+        is_one = len(tolerances) > 0 and (tolerances == tolerances[0]).all()
+        return None if is_cut or not is_one or start.rules[0]["idle"] in _BY_CLOCK else int(tolerances[0])
 
     def _fold(self, log: JudgedLog, tolerance_us: int, *, with_clock: bool) -> tuple[f.Findings, Array]:
         """Run the loop with an out-of-orderness; return what it finds, and the timelines after the segment."""

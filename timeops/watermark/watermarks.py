@@ -56,11 +56,11 @@ class Watermarks:
         """The same of the watermark across timelines, see `JudgedLog.behind_across`."""
         return self._of_logs([log.behind_across for log in self.logs])
 
-    def _of_logs(self, each: Sequence[pa.Table]) -> pa.Table:
-        if len(each) == 1:
-            return each[0]
+    def _of_logs(self, tables: Sequence[pa.Table]) -> pa.Table:
+        if len(tables) == 1:
+            return tables[0]
         named = []
-        for log, rows in zip(self.logs, each, strict=True):
+        for log, rows in zip(self.logs, tables, strict=True):
             timeline = log.rises.items.timeline[log.rises.place_of(rows[SEQ].to_numpy())]
             named.append(rows.append_column(TIMELINE, log.names.take(pa.array(timeline))))
         return pa.concat_tables(named)
@@ -111,11 +111,11 @@ class Watermarks:
 
     def reaching(self, timeline: Timelines, wanted_us: Array) -> Reached:
         """Find when watermarks came to values that they did not have before the segment."""
-        reached = Reached(np.full(len(wanted_us), NONE), np.full(len(wanted_us), NONE))
+        watermarks = Reached(np.full(len(wanted_us), NONE), np.full(len(wanted_us), NONE))
         for rows, log, numbers in self._by_log(timeline):
             answer = log.rises.reaching(numbers, wanted_us[rows])
-            reached.watermark[rows], reached.first_watermark[rows] = answer.watermark, answer.first_watermark
-        return reached
+            watermarks.watermark[rows], watermarks.first_watermark[rows] = answer.watermark, answer.first_watermark
+        return watermarks
 
     def _by_log(self, timeline: Timelines) -> Iterator[tuple[Array | slice, JudgedLog, Array]]:
         """Return the rows of each log that has items, the log, and the index of their timelines in it."""

@@ -25,7 +25,7 @@ from tidemark.timeops.windows.membership import group_names
 _NUMBERS = (IntegralType, FloatType, DoubleType)  # sums of decimals have a precision that grows with each step
 
 
-def with_aggregates(groups: GroupedData, aggregates: Mapping[str, str], *more: Column) -> DataFrame:
+def with_aggregates(groups: GroupedData, aggregates: Mapping[str, str], *extra: Column) -> DataFrame:
     """Return the aggregates of groups by name, after the columns of the groups.
 
     What an aggregate makes of its sums, such as `timestamp_millis` of a sum, is null where that fails.
@@ -33,7 +33,7 @@ def with_aggregates(groups: GroupedData, aggregates: Mapping[str, str], *more: C
     Args:
         groups: Rows that none of the aggregates fails on, by their group.
         aggregates: Spark SQL by the name of the result.
-        more: Other aggregates, last in the frame.
+        extra: Other aggregates, last in the frame.
     """
     cuts = {name: cut(text, f"__tm_sum_{number}_") for number, (name, text) in enumerate(aggregates.items())}
     sums: list[Column] = []
@@ -42,29 +42,29 @@ def with_aggregates(groups: GroupedData, aggregates: Mapping[str, str], *more: C
             sums.append(F.expr(bounded(aggregates[name])).alias(name))
         else:
             sums += [F.expr(bounded(text)).alias(of) for of, text in pieces.sums.items()]
-    summed = groups.agg(*sums, *more)
+    summed = groups.agg(*sums, *extra)
     if all(pieces.result is None for pieces in cuts.values()):
         return summed
     columns = Columns.of(summed)
     results = {name: columns.read(pieces.result).sql for name, pieces in cuts.items() if pieces.result is not None}
     names = summed.columns
-    first, last = names[: len(names) - len(sums) - len(more)], names[len(names) - len(more) :]
+    first, last = names[: len(names) - len(sums) - len(extra)], names[len(names) - len(extra) :]
     named = [f"{results.get(name, quoted(name))} AS {quoted(name)}" for name in aggregates]
     return summed.selectExpr(*map(quoted, first), *named, *map(quoted, last))
 
 
-def results_of(contents: DataFrame, keys: tuple[str, ...], window: WindowSpec, *more: Column) -> DataFrame:
-    """Return the window's results over rows with the columns of `membership.with_groups`, and `more` after them.
+def results_of(contents: DataFrame, keys: tuple[str, ...], window: WindowSpec, *extra: Column) -> DataFrame:
+    """Return the window's results over rows with the columns of `membership.with_groups`, and `extra` after them.
 
     With `top` these are the first rows, and aggregates are next to each of them. `keys` are the columns that
     distinguish the windows of a group.
     """
     columns, groups = Columns.of(contents), [*keys, *group_names(window)]
     rows = None if window.top is None else first_rows(contents, keys, window)
-    if rows is not None and not window.aggregates and not more:
+    if rows is not None and not window.aggregates and not extra:
         return rows
     aggregates = {name: without_overflow(text, columns) for name, text in window.aggregates.items()}
-    of_groups = with_aggregates(contents.groupBy(*groups), aggregates, *more)
+    of_groups = with_aggregates(contents.groupBy(*groups), aggregates, *extra)
     if rows is None:
         return of_groups
     values = [f"of_group.{quoted(name)}" for name in of_groups.columns if name not in groups]

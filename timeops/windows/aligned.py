@@ -115,12 +115,12 @@ def _given_to_windows(of_slices: DataFrame, window: WindowSpec, partials: dict[s
 
 def factors(count: int, most: int) -> list[int]:
     """Return the factors of a number: each the largest up to the bound, or the smallest above it if there is none."""
-    divisors, rest = [], count
-    while rest > most:
-        factor = next(factor for factor in chain(range(most, 1, -1), range(most + 1, rest + 1)) if rest % factor == 0)
+    divisors, left = [], count
+    while left > most:
+        factor = next(factor for factor in chain(range(most, 1, -1), range(most + 1, left + 1)) if left % factor == 0)
         divisors.append(factor)
-        rest //= factor
-    return divisors if rest == 1 else [*divisors, rest]
+        left //= factor
+    return divisors if left == 1 else [*divisors, left]
 
 
 def _starts(instant_us: str, count: int, width_us: int) -> str:

@@ -97,18 +97,20 @@ def changed_groups(before: DataFrame, fresh: DataFrame, window: WindowSpec) -> D
     return new.join(old, c.same_in("new", "old", keys) & says_it, "left_anti")
 
 
-def flushed_of_groups(seen: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
+def flushed_of_groups(groups: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
     """Return the windows with `empty` that a flush closes: each group has a row up to the timeline's last.
 
-    `seen` is `seen_groups` after the segment.
+    `groups` is `seen_groups` after the segment.
     """
-    reach = seen.groupBy(c.TIMELINE).agg(F.max(LAST_END).alias("__tm_reach"))
-    with_ends = with_end(seen.join(reach, c.TIMELINE), adjusted)
+    reach = groups.groupBy(c.TIMELINE).agg(F.max(LAST_END).alias("__tm_reach"))
+    with_ends = with_end(groups.join(reach, c.TIMELINE), adjusted)
     first = F.expr(f"greatest({FIRST_END} - 1L, {last_closed(c.W_END, window)})")
     spans = with_ends.withColumn(_BEHIND, first).where(f"{_BEHIND} < __tm_reach")
     ends = f"explode({ends_between(_BEHIND, '__tm_reach', window)}) AS {END}"
-    each = spans.selectExpr(c.TIMELINE, *group_names(window), ends).withColumn(START, F.expr(start_of(END, window)))
-    return not_passed(each.select("*", no_seq()), adjusted, window).select(*columns_of(window))
+    with_starts = spans.selectExpr(c.TIMELINE, *group_names(window), ends).withColumn(
+        START, F.expr(start_of(END, window))
+    )
+    return not_passed(with_starts.select("*", no_seq()), adjusted, window).select(*columns_of(window))
 
 
 def empty_rows(results: DataFrame, segment: WindowSegment, window: WindowSpec, only: Span | None) -> DataFrame:
@@ -123,13 +125,13 @@ def empty_rows(results: DataFrame, segment: WindowSegment, window: WindowSpec, o
     """
     accepted = segment.adjusted.accepted
     fresh = reaching(accepted, window)
-    seen = seen_groups(accepted.limit(0), window) if segment.seen is None else segment.seen
+    groups = seen_groups(accepted.limit(0), window) if segment.seen is None else segment.seen
     rows = results.select(*BY_END, *group_names(window))
     if segment.flushed_windows is not None:  # their rows were given
         rows = rows.unionByName(segment.closing(segment.flushed_windows, window).select(*rows.columns))
-    owed = _owed(rows, seen, fresh, segment, window, only=only)
+    owed = _owed(rows, groups, fresh, segment, window, only=only)
     if may_wait(window, segment.adjusted.rules):
-        dated = owed.join(_reached(owed, seen, fresh, segment), [*BY_END], "left")
+        dated = owed.join(_marks_reached(owed, groups, fresh, segment), [*BY_END], "left")
     else:
         dated = owed.withColumn(REACHED_W, F.lit(None).cast("bigint"))
     of_nothing = with_aggregates(accepted.where(F.lit(False)).groupBy(), window.aggregates)
@@ -155,7 +157,7 @@ def given_watermark(window: WindowSpec) -> Column:
 
 def _owed(
     rows: DataFrame,
-    seen: DataFrame,
+    groups_seen: DataFrame,
     fresh: DataFrame,
     segment: WindowSegment,
     window: WindowSpec,
@@ -169,9 +171,9 @@ def _owed(
     groups = group_names(window)
     keys = [c.TIMELINE, *groups]
     held = rows.select(*keys, F.col(END).alias(FIRST_END), F.lit(1).alias(_HELD))
-    both = seen.select(*keys, FIRST_END, F.lit(0).alias(_HELD)).unionByName(held)
+    both = groups_seen.select(*keys, FIRST_END, F.lit(0).alias(_HELD)).unionByName(held)
     of_groups = both.groupBy(*keys).agg(F.min(FIRST_END).alias(FIRST_END), F.sum(_HELD).alias(_HELD))
-    spans = of_groups.join(_given_between(seen, fresh, segment, window), c.TIMELINE)
+    spans = of_groups.join(_given_between(groups_seen, fresh, segment, window), c.TIMELINE)
     spans = spans.withColumn(_BEHIND, F.greatest(_BEHIND, F.col(FIRST_END) - F.lit(1)))
     start_us = segment.adjusted.rules.time.start_us
     if start_us is not None:
@@ -182,11 +184,13 @@ def _owed(
         last_us = F.least(_UPTO, F.lit(only[1] + window.longest_us))
         spans = spans.withColumns({_BEHIND: F.greatest(_BEHIND, F.lit(only[0])), _UPTO: last_us})
     ends = f"explode({ends_between(_BEHIND, _UPTO, window)}) AS {END}"
-    each = spans.where(f"{_BEHIND} < {_UPTO}").selectExpr(*keys, ends)
-    return each.alias("each").join(rows.alias("held"), c.same_in("each", "held", [*BY_END, *groups]), "left_anti")
+    ends_owed = spans.where(f"{_BEHIND} < {_UPTO}").selectExpr(*keys, ends)
+    return ends_owed.alias("each").join(
+        rows.alias("held"), c.same_in("each", "held", [*BY_END, *groups]), "left_anti"
+    )
 
 
-def _given_between(seen: DataFrame, fresh: DataFrame, segment: WindowSegment, window: WindowSpec) -> DataFrame:
+def _given_between(groups: DataFrame, fresh: DataFrame, segment: WindowSegment, window: WindowSpec) -> DataFrame:
     """Find by timeline where the windows end that the segment brings rows of, empty ones and others.
 
     Returns:
@@ -194,7 +198,7 @@ def _given_between(seen: DataFrame, fresh: DataFrame, segment: WindowSegment, wi
         the last window that is closed and that no event is missing for.
     """
     nothing = F.lit(None).cast("bigint")
-    earlier = seen.select(c.TIMELINE, F.col(LAST_END).alias(_REACH_BEFORE), F.col(LAST_END).alias(_REACH_AFTER))
+    earlier = groups.select(c.TIMELINE, F.col(LAST_END).alias(_REACH_BEFORE), F.col(LAST_END).alias(_REACH_AFTER))
     both = earlier.unionByName(
         fresh.select(c.TIMELINE, nothing.alias(_REACH_BEFORE), F.col(LAST_END).alias(_REACH_AFTER))
     )
@@ -206,7 +210,7 @@ def _given_between(seen: DataFrame, fresh: DataFrame, segment: WindowSegment, wi
     return with_ends.selectExpr(c.TIMELINE, f"{behind} AS {_BEHIND}", f"{upto} AS {_UPTO}")
 
 
-def _reached(owed: DataFrame, seen: DataFrame, fresh: DataFrame, segment: WindowSegment) -> DataFrame:
+def _marks_reached(owed: DataFrame, groups: DataFrame, fresh: DataFrame, segment: WindowSegment) -> DataFrame:
     """Find when an event of the segment came into owed windows or later ones of their timelines.
 
     Returns:
@@ -214,9 +218,11 @@ def _reached(owed: DataFrame, seen: DataFrame, fresh: DataFrame, segment: Window
         the segment.
     """
     reached_by = fresh.select(c.TIMELINE, F.col(LAST_END).alias(END), F.col(c.SEQ).alias(AFTER_SEQ))
-    earlier = seen.select(c.TIMELINE, F.col(LAST_END).alias(END), F.lit(_BEFORE_ALL).cast("bigint").alias(AFTER_SEQ))
-    wanted = owed.select(*BY_END).distinct().withColumn(_IS_ASKED, F.lit(True))
-    both = reached_by.unionByName(earlier).unionByName(wanted, allowMissingColumns=True)
+    earlier = groups.select(
+        c.TIMELINE, F.col(LAST_END).alias(END), F.lit(_BEFORE_ALL).cast("bigint").alias(AFTER_SEQ)
+    )
+    ends_asked = owed.select(*BY_END).distinct().withColumn(_IS_ASKED, F.lit(True))
+    both = reached_by.unionByName(earlier).unionByName(ends_asked, allowMissingColumns=True)
     here_or_later = Window.partitionBy(c.TIMELINE).orderBy(F.desc(END))  # the same end counts, too
     first = both.withColumn(AFTER_SEQ, F.min(AFTER_SEQ).over(here_or_later)).where(F.col(_IS_ASKED))
     by_item = segment.execution.materialize(first.where(F.col(AFTER_SEQ) >= 0).select(*BY_END, AFTER_SEQ))

@@ -81,8 +81,8 @@ def _in_revisions(segment: WindowSegment, kind: WindowKind, only: Span | None) -
         owed = _final(empty_rows(final, segment, window, only), segment, kind)
         no_cause = {LATE_EVENTS: F.array().cast("array<bigint>")} if window.history else {}
         results = results.unionByName(owed.withColumns({IS_TAKEN_BACK: F.lit(False), **no_cause}))
-    more = [LATE_EVENTS] if window.history else []
-    rows = _shaped(results, segment, window, *more, IS_TAKEN_BACK)
+    columns = [LATE_EVENTS] if window.history else []
+    rows = _shaped(results, segment, window, *columns, IS_TAKEN_BACK)
     if kind.merges:
         rows = rows.withColumn(PASSES, passes_having(Columns.of(rows), window.having) & ~F.col(IS_TAKEN_BACK))
     elif window.having is not None:
@@ -102,11 +102,11 @@ def _final(results: DataFrame, segment: WindowSegment, kind: WindowKind) -> Data
     return dated.withColumns({REVISION: F.lit(0), IS_FINAL: F.lit(True)})
 
 
-def _shaped(results: DataFrame, segment: WindowSegment, window: WindowSpec, *more: str) -> DataFrame:
+def _shaped(results: DataFrame, segment: WindowSegment, window: WindowSpec, *columns: str) -> DataFrame:
     start_us = segment.adjusted.rules.time.start_us
-    whole = results if start_us is None else results.where(f"{START} >= {start_us}L")
+    since_start = results if start_us is None else results.where(f"{START} >= {start_us}L")
     named = zip(group_names(window), window.group_columns, strict=True)
-    return whole.selectExpr(
+    return since_start.selectExpr(
         f"timestamp_micros({START}) AS window_start",
         f"timestamp_micros({instant_of_end(END, window)}) AS window_end",
         *[f"{value} AS {quoted(name)}" for value, name in named],
@@ -116,7 +116,7 @@ def _shaped(results: DataFrame, segment: WindowSegment, window: WindowSpec, *mor
         f"{REVISION} AS _revision",
         f"{IS_FINAL} AS _is_final",
         f"timestamp_micros({WATERMARK}) AS {WATERMARK}",
-        *more,
+        *columns,
     )
 
 

@@ -164,12 +164,12 @@ def _on_time(bounds: Open, marks: Marks, window: WindowSpec, watermarks: Waterma
     in_time = (bounds.changed_by[rows] == NONE) | _passed(bounds.changed_w[rows], end, window)
     earlier = _passed(bounds.before[rows], end, window)
     crosses = ~earlier & _passed(bounds.after[rows], end, window)
-    reached = watermarks.reaching(_at(bounds.timeline, rows[crosses]), end[crosses] + window.ends_inside_us)
+    crossing = watermarks.reaching(_at(bounds.timeline, rows[crosses]), end[crosses] + window.ends_inside_us)
     now, watermark = np.zeros(len(rows), bool), np.full(len(rows), NONE)
-    now[crosses] = (reached.first_watermark != NONE) & (
-        reached.first_watermark < _closes_at(bounds, window)[rows[crosses]]
+    now[crosses] = (crossing.first_watermark != NONE) & (
+        crossing.first_watermark < _closes_at(bounds, window)[rows[crosses]]
     )
-    watermark[crosses] = reached.watermark
+    watermark[crosses] = crossing.watermark
     has_result = in_time & (earlier | now)
     return _Given(rows[has_result], marks.rank[has_result], now[has_result], watermark[has_result])
 
@@ -230,10 +230,10 @@ def revised_contents(segment: WindowSegment, kind: WindowKind) -> DataFrame:
     moment = to_join(rows.sparkSession, _moments(rows, segment, kind)).alias("moment")
     same = same_in("event", "moment", (*keys_of(kind), *group_names(kind.window)))
     so_far = F.expr(f"event.{RANK} <= moment.{RANK}")
-    more = [f"moment.{name}" for name in (REVISION, IS_FINAL, IS_TAKEN_BACK, WATERMARK)]
-    is_new = f"event.{RANK} > {_PREVIOUS} AND {_reached(W_BEFORE, kind.window, f'event.{END}')}"
+    of_moment = [f"moment.{name}" for name in (REVISION, IS_FINAL, IS_TAKEN_BACK, WATERMARK)]
+    is_new = f"event.{RANK} > {_PREVIOUS} AND {_passes_end(W_BEFORE, kind.window, f'event.{END}')}"
     cause = f"CASE WHEN {IS_TAKEN_BACK} THEN {_CHANGED_BY} WHEN {is_new} THEN {SEQ} END AS {CAUSE}"
-    return event.join(moment, same & so_far).selectExpr("event.*", *more, cause)
+    return event.join(moment, same & so_far).selectExpr("event.*", *of_moment, cause)
 
 
 def _ranked(segment: WindowSegment, kind: WindowKind) -> DataFrame:
@@ -254,10 +254,10 @@ def _rank(window: WindowSpec, clock_us: str, watermark_us: str, seq: str) -> str
         return shifted(floor_to(clock_us, window.early_every_us), window.early_every_us)
     every_us = window.revise_every_us
     late = shifted(floor_to(clock_us, every_us), every_us) if every_us else seq
-    return f"IF({_reached(watermark_us, window)}, {late}, {ON_TIME}L)"
+    return f"IF({_passes_end(watermark_us, window)}, {late}, {ON_TIME}L)"
 
 
-def _reached(watermark_us: str, window: WindowSpec, end_us: str = END) -> str:
+def _passes_end(watermark_us: str, window: WindowSpec, end_us: str = END) -> str:
     """Return SQL of a BOOLEAN, never null: a watermark has passed the end of the window."""
     end = instant_of_end(end_us, window)
     return f"coalesce({watermark_us} >= {shifted(end, window.ends_inside_us)}, false)"
@@ -311,16 +311,16 @@ def changes(results: DataFrame, earlier: DataFrame, window: WindowSpec) -> DataF
         that no longer passes `having` is a row `delete`, which holds what it takes away, with its `_late_events`.
     """
     keys = window.key_columns
-    others = [name for name in results.columns if name not in (*keys, LATE_EVENTS, PASSES)]
+    values = [name for name in results.columns if name not in (*keys, LATE_EVENTS, PASSES)]
     columns = [quoted(name) for name in results.columns if name != PASSES]
     passes = F.col(PASSES) if PASSES in results.columns else F.lit(True)
     both = results.withColumns({PASSES: passes, _IS_KNOWN: F.lit(False)}).unionByName(
         earlier.withColumns({PASSES: F.lit(True), _IS_KNOWN: F.lit(True)}), allowMissingColumns=True
     )
     of_keys = [quoted(key) for key in keys]
-    shown = f"IF({PASSES}, struct({', '.join(map(quoted, others))}), NULL)"
-    before = F.expr(f"lag({shown}) OVER (PARTITION BY {', '.join(of_keys)} ORDER BY _revision)")
-    compared = both.withColumn(_REPLACED, before).where(f"NOT {_IS_KNOWN}")
+    shown = f"IF({PASSES}, struct({', '.join(map(quoted, values))}), NULL)"
+    former = F.expr(f"lag({shown}) OVER (PARTITION BY {', '.join(of_keys)} ORDER BY _revision)")
+    compared = both.withColumn(_REPLACED, former).where(f"NOT {_IS_KNOWN}")
     kind = f"IF({_REPLACED} IS NULL, 'insert', 'update_postimage') AS {CHANGE}"
     written = compared.where(PASSES).selectExpr(*columns, kind)
     taken = f"IF({PASSES}, '{PREIMAGE}', '{DELETE}') AS {CHANGE}"

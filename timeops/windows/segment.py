@@ -35,34 +35,34 @@ AFTER_SEQ = "__tm_after_seq"  # an item, by its place in the log
 _CLOSES_AT = "__tm_closes_at"
 
 
-def closing_watermarks(wanted: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
-    """Look up when windows closed; `wanted` has `_timeline`, `__tm_end`, and what else names a window, each once.
+def closing_watermarks(ends: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
+    """Look up when windows closed; `ends` has `_timeline`, `__tm_end`, and what else names a window, each once.
 
     Returns:
-        `wanted` with `_watermark` BIGINT, just after the item that closed the window: null where no item did (a flush
+        `ends` with `_watermark` BIGINT, just after the item that closed the window: null where no item did (a flush
         does).
     """
 
     def ask(rows: pa.Table) -> list[Array]:
         return [adjusted.watermarks.reaching(rows[c.TIMELINE], integers(rows[_CLOSES_AT])).watermark]
 
-    closed = wanted.withColumn(_CLOSES_AT, F.expr(close_time(END, window)))
+    closed = ends.withColumn(_CLOSES_AT, F.expr(close_time(END, window)))
     return _with_looked_up(closed, adjusted, [c.WATERMARK], ask).drop(_CLOSES_AT)
 
 
-def watermarks_after(wanted: DataFrame, adjusted: Adjusted) -> DataFrame:
-    """Look up the watermark just after items; `wanted` has `_timeline` and `__tm_after_seq`, each once.
+def watermarks_after(items: DataFrame, adjusted: Adjusted) -> DataFrame:
+    """Look up the watermark just after items; `items` has `_timeline` and `__tm_after_seq`, each once.
 
     An item is of the segment, or the one before its first.
 
     Returns:
-        `wanted` with `_watermark` BIGINT, null where there is none yet.
+        `items` with `_watermark` BIGINT, null where there is none yet.
     """
 
     def ask(rows: pa.Table) -> list[Array]:
         return [adjusted.watermarks.after(rows[c.TIMELINE], integers(rows[AFTER_SEQ])).value]
 
-    return _with_looked_up(wanted, adjusted, [c.WATERMARK], ask)
+    return _with_looked_up(items, adjusted, [c.WATERMARK], ask)
 
 
 def with_watermark_met(events: DataFrame, adjusted: Adjusted) -> DataFrame:
@@ -78,16 +78,16 @@ def with_watermark_met(events: DataFrame, adjusted: Adjusted) -> DataFrame:
 
 
 def _with_looked_up(
-    wanted: DataFrame, adjusted: Adjusted, names: Sequence[str], ask: Callable[[pa.Table], Sequence[Array]]
+    rows_asked: DataFrame, adjusted: Adjusted, names: Sequence[str], ask: Callable[[pa.Table], Sequence[Array]]
 ) -> DataFrame:
     """Return the rows with columns that are looked up on the driver; without items nothing rises."""
     if not adjusted.watermarks.has_items:
-        return wanted.withColumns({name: F.lit(None).cast("bigint") for name in names})
-    rows = wanted.toArrow()
+        return rows_asked.withColumns({name: F.lit(None).cast("bigint") for name in names})
+    rows = rows_asked.toArrow()
     for name, values in zip(names, ask(rows), strict=True):
         rows = rows.append_column(name, pa.array(values, pa.int64(), mask=values == NONE))
     fields = [StructField(name, LongType()) for name in names]
-    return from_driver(wanted.sparkSession, rows, StructType([*wanted.schema.fields, *fields]))
+    return from_driver(rows_asked.sparkSession, rows, StructType([*rows_asked.schema.fields, *fields]))
 
 
 LAST_SEQ = "__tm_last_seq"

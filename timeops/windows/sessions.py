@@ -173,7 +173,7 @@ def _find(
     order = _by_group(by_time, group, len(closed_from))
     n_bounds, begin = 0, 0
     while begin < len(order):
-        end, reached = _end_of_chain(order, begin, came)
+        end, until_us = _end_of_chain(order, begin, came)
         chain, g = order[begin:end], group[order[begin]]
         of_group = closed[closed_from[g] : closed_from[g + 1]]
         if rules["longest"] != NEVER:
@@ -185,9 +185,9 @@ def _find(
         else:
             for e in chain:
                 session[e] = chain[0]
-            first[chain[0]], until[chain[0]] = t[chain[0]], reached
+            first[chain[0]], until[chain[0]] = t[chain[0]], until_us
             if rules["revises"] == 1:
-                n_bounds = _note(bounds, n_bounds, chain[0], t[chain[0]], reached, -1, -1)
+                n_bounds = _note(bounds, n_bounds, chain[0], t[chain[0]], until_us, -1, -1)
         begin = end
     return n_bounds
 
@@ -207,11 +207,11 @@ def _by_group(by_time: Array, group: Array, groups: int) -> Array:
 
 def _end_of_chain(order: Array, begin: int, came: Came) -> tuple[int, int]:
     """Return the place after the last event of a chain, and how long its events keep it open."""
-    group, end, reached = came.group[order[begin]], begin + 1, came.until[order[begin]]
-    while end < len(order) and came.group[order[end]] == group and came.t[order[end]] <= reached:
-        reached = max(reached, came.until[order[end]])
+    group, end, until_us = came.group[order[begin]], begin + 1, came.until[order[begin]]
+    while end < len(order) and came.group[order[end]] == group and came.t[order[end]] <= until_us:
+        until_us = max(until_us, came.until[order[end]])
         end += 1
-    return end, reached
+    return end, until_us
 
 
 def _may_meet(closed: Array, earliest: int, latest: int) -> bool:
@@ -244,7 +244,7 @@ def _take(
     n_bounds: int,
 ) -> int:
     """Take the events of a chain as they came, each next to the sessions that are open then (F)."""
-    is_known, lateness, before = came.is_known, rules["lateness"], n_bounds
+    is_known, lateness, first_bound = came.is_known, rules["lateness"], n_bounds
     spans = np.empty(len(chain), SPAN)  # in order of time; from `low` on they are open
     low, high = 0, 0
     for e in chain:
@@ -269,7 +269,7 @@ def _take(
             spans[at]["first"], spans[at]["until"], spans[at]["made_by"] = start, end_us, e
     n_bounds = _settle(spans[:high], rules, first, until, bounds, n_bounds)
     _follow(chain, session)
-    for b in range(before, n_bounds):
+    for b in range(first_bound, n_bounds):
         bounds[b]["session"] = session[bounds[b]["session"]]
     return n_bounds
 
@@ -365,16 +365,16 @@ def _refuse_cuts(
         for s in range(count, at, -1):
             times[s], ends[s] = times[s - 1], ends[s - 1]
         times[at], ends[at], count = came.t[e], came.until[e], count + 1
-        begin, reached = 0, ends[0]
+        begin, until_us = 0, ends[0]
         for s in range(1, count + 1):
-            if s < count and times[s] <= reached and times[s] - times[begin] <= longest:
-                reached = max(reached, ends[s])
+            if s < count and times[s] <= until_us and times[s] - times[begin] <= longest:
+                until_us = max(until_us, ends[s])
                 continue
-            end = min(reached, times[begin] + longest)
+            end = min(until_us, times[begin] + longest)
             if not is_known[e] and session[e] != FLUSHED and _closed_by_flush(closed, times[begin], end):
                 session[e], first[e], until[e] = FLUSHED, times[begin], end
             if s < count:
-                begin, reached = s, ends[s]
+                begin, until_us = s, ends[s]
         if session[e] == FLUSHED:
             for s in range(at, count - 1):
                 times[s], ends[s] = times[s + 1], ends[s + 1]
@@ -419,9 +419,9 @@ class PlacedInSessions:
         """Of each event, true if it is in a session that closes in the segment."""
         return np.asarray(self.is_in_one & (self.flushed | (self.watermark != NONE)))
 
-    def some(self, which: Array, **more: Array) -> pa.Table:
+    def some(self, which: Array, **extra: Array) -> pa.Table:
         """Return the keys of some of them, and numbers that are known of all; NONE is null."""
-        columns = {name: values[which] for name, values in more.items()}
+        columns = {name: values[which] for name, values in extra.items()}
         nullable = {name: pa.array(values, pa.int64(), mask=values == NONE) for name, values in columns.items()}
         keys = self.rows.select(self.keys).filter(pa.array(which))
         return pa.table(dict(zip(self.keys, keys.columns, strict=True)) | nullable)
@@ -456,9 +456,9 @@ class Sessions:
             keys = (c.TIMELINE, c.SEQ)
         may_be_late = segment.adjusted.rules.time.out_of_order == "keep" or self.window.across
         keeps = may_be_late and self.window.input is None
-        rows, group, closed = self._told(segment, keys, keeps=keeps)
+        rows, group, closed = self._loop_input(segment, keys, keeps=keeps)
         t, one_gap = integers(rows[c.T_FINAL]), self.window.gap_by is None
-        came = Came(
+        events = Came(
             group=group,
             t=t,
             until=t + (self.window.gap_us if one_gap else integers(rows[_GAP])),
@@ -468,9 +468,9 @@ class Sessions:
         )
         if not self.window.revises:  # only the keys are asked for again
             rows = rows.select(dict.fromkeys([*keys, *({c.TIMELINE} & set(rows.column_names))]))
-        spans = sessions(came, closed, rules_of_sessions(self.window, keeps=keeps))
+        spans = sessions(events, closed, rules_of_sessions(self.window, keeps=keeps))
         closing = self._closing_watermark(rows, spans, segment)
-        late = int(((spans.session < 0) & ~came.is_known).sum())
+        late = int(((spans.session < 0) & ~events.is_known).sum())
         return PlacedInSessions(rows, keys, spans, closing, late, segment.flushed)
 
     def closed_contents(self, segment: WindowSegment) -> DataFrame:
@@ -500,12 +500,12 @@ class Sessions:
         held = both.where(f"{c.T_FINAL} BETWEEN {_FIRST} AND {_UNTIL} AND {in_time}")
         held = c.with_sql(held, {START: _FIRST, END: _UNTIL})
         by_maker = rank(f"{_MADE_BY}.clock", f"{_MADE_BY}.w", f"{_MADE_BY}.seq")
-        came = with_both_ends(held, segment.adjusted)
+        contents = with_both_ends(held, segment.adjusted)
         moment = rank(f"unix_micros({c.CLOCK})", c.W_BEFORE, c.SEQ)
-        came = came.withColumn(RANK, F.expr(f"greatest({moment}, {by_maker})"))
+        contents = contents.withColumn(RANK, F.expr(f"greatest({moment}, {by_maker})"))
         # An event of the segment made the bounds, and the row is in a result since this came.
         is_fresh = f"{FRESH} OR coalesce({_MADE_BY}.fresh AND {RANK} = {by_maker}, false)"
-        return came.withColumn(FRESH, F.expr(is_fresh)).drop(_MADE_BY, _SESSION, _FIRST, _UNTIL)
+        return contents.withColumn(FRESH, F.expr(is_fresh)).drop(_MADE_BY, _SESSION, _FIRST, _UNTIL)
 
     def late_events(self, segment: WindowSegment) -> DataFrame:
         """Return events that came when their session had closed, with `__tm_missed` (its end) and `__tm_lateness_us`.
@@ -549,7 +549,9 @@ class Sessions:
             return beside(with_groups(taking, self.window), added, keys)
         return with_groups(beside(events, added, keys), self.window)
 
-    def _told(self, segment: WindowSegment, keys: Sequence[str], *, keeps: bool) -> tuple[pa.Table, Array, Array]:
+    def _loop_input(
+        self, segment: WindowSegment, keys: Sequence[str], *, keeps: bool
+    ) -> tuple[pa.Table, Array, Array]:
         """Return what the loop takes: the events that take part, the numbers of their groups, CLOSED by flushes."""
         window, over = self.window, segment.adjusted.rules.time.over
         timeline = [c.TIMELINE] if over or window.input is not None else []
@@ -558,17 +560,17 @@ class Sessions:
         taking = with_groups(events.where(takes_part(Columns.of(events), window)), window)
         # Known events of a window that has one result are in open sessions, whatever they met.
         met = c.W_BEFORE if window.revises else f"IF({FRESH}, {c.W_BEFORE}, NULL)"
-        more = [f"{met} AS {c.W_BEFORE}"] if keeps or window.revises else []
-        more += [f"unix_micros({c.CLOCK}) AS {c.CLOCK}"] if window.revises else []
+        columns = [f"{met} AS {c.W_BEFORE}"] if keeps or window.revises else []
+        columns += [f"unix_micros({c.CLOCK}) AS {c.CLOCK}"] if window.revises else []
         # Whatever their place in the log, the ones that were let in came before all others.
-        more += [f"array_contains({c.ADJUSTED_BY}, '{ADMITTED}') AS {_ADMITTED}"] if keeps else []
-        more += [f"{gap_us(Columns.of(taking), window)} AS {_GAP}"] if window.gap_by is not None else []
+        columns += [f"array_contains({c.ADJUSTED_BY}, '{ADMITTED}') AS {_ADMITTED}"] if keeps else []
+        columns += [f"{gap_us(Columns.of(taking), window)} AS {_GAP}"] if window.gap_by is not None else []
         named = dict.fromkeys([*keys, c.T_FINAL, FRESH, *timeline])
-        narrow = taking.selectExpr(*named, *more, *_flat(taking, by_group))
+        narrow = taking.selectExpr(*named, *columns, *_flat(taking, by_group))
         if window.input is not None:  # results of one time are one, also of two segments; the longest gap counts
-            others = [F.col(quoted(name)) for name in narrow.columns if name not in (_GAP, FRESH)]
+            kept_columns = [F.col(quoted(name)) for name in narrow.columns if name not in (_GAP, FRESH)]
             longest = [F.max(_GAP).alias(_GAP)] if window.gap_by is not None else []
-            narrow = narrow.groupBy(*others).agg(F.bool_and(FRESH).alias(FRESH), *longest)
+            narrow = narrow.groupBy(*kept_columns).agg(F.bool_and(FRESH).alias(FRESH), *longest)
         if segment.flushed_windows is not None:
             flat = _flat(segment.flushed_windows, by_group)
             ends = (f"{START} AS {c.T_FINAL}", f"{END} AS {c.W_BEFORE}")

@@ -158,14 +158,14 @@ def _is_in_one(events: DataFrame, window: WindowSpec) -> str:
     return f"({is_in})"
 
 
-def _made_by(passing: DataFrame, window: WindowSpec, *more: str) -> DataFrame:
+def _made_by(passing: DataFrame, window: WindowSpec, *columns: str) -> DataFrame:
     """Return the two instants at which each event changes its window, as far as they were open when it came.
 
     What a flush closed before stays closed; its events still count at the instants of others after it.
     """
     changes = f"explode(array({c.T_FINAL}, {c.shifted(c.T_FINAL, window.size_us)})) AS {END}"
     flushed = [FLUSHED_WINDOWS] if FLUSHED_WINDOWS in passing.columns else []
-    made = passing.selectExpr(c.TIMELINE, *group_names(window), c.W_BEFORE, *more, *flushed, changes)
+    made = passing.selectExpr(c.TIMELINE, *group_names(window), c.W_BEFORE, *columns, *flushed, changes)
     is_open = f"{open_to(END, c.W_BEFORE, window)} AND NOT {flushed_at(made, END)}"
     return made.where(is_open).drop(*flushed)
 
@@ -174,13 +174,13 @@ def _with_cell(instants: DataFrame, window: WindowSpec) -> DataFrame:
     return instants.withColumn(_CELL, F.expr(c.floor_to(END, window.size_us)))
 
 
-def _held_at(instants: DataFrame, passing: DataFrame, window: WindowSpec, *more: str) -> DataFrame:
+def _held_at(instants: DataFrame, passing: DataFrame, window: WindowSpec, *columns: str) -> DataFrame:
     """Return the events in `(instant - size, instant]` that came when it was open, with `__tm_end` and more."""
     cell = c.floor_to(c.T_FINAL, window.size_us)
     near = passing.withColumn(_CELL, F.expr(f"explode(array({cell}, {c.shifted(cell, window.size_us)}))"))
     end, t = f"at.{END}", f"event.{c.T_FINAL}"
     same = c.same_in("at", "event", [c.TIMELINE, *group_names(window), _CELL])
     inside = f"{t} <= {end} AND {t} > {c.shifted(end, -window.size_us)}"
-    came = open_to(end, f"event.{c.W_BEFORE}", window)
-    joined = instants.alias("at").join(near.alias("event"), same & F.expr(f"{inside} AND {came}"))
-    return joined.selectExpr("event.*", end, *[f"at.{name}" for name in more]).drop(_CELL)
+    is_open = open_to(end, f"event.{c.W_BEFORE}", window)
+    joined = instants.alias("at").join(near.alias("event"), same & F.expr(f"{inside} AND {is_open}"))
+    return joined.selectExpr("event.*", end, *[f"at.{name}" for name in columns]).drop(_CELL)

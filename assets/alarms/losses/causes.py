@@ -130,8 +130,8 @@ def _telling_columns(log: LogTables) -> list[str]:
         log.workspace.lake.dataset(tables.RAW_EVENTS, log.version(tables.RAW_EVENTS)).schema,
     )
     named = [*spec.time.over, *(name for window in spec.event_windows for name in window.group_columns)]
-    whose = [c.SPLIT] if spec.uses_splits else []
-    whose += [c.SOURCE] if len(spec.sources) > 1 else []
+    origin = [c.SPLIT] if spec.uses_splits else []
+    origin += [c.SOURCE] if len(spec.sources) > 1 else []
     payload = [
         field.name
         for field in schema
@@ -140,7 +140,7 @@ def _telling_columns(log: LogTables) -> list[str]:
     ]
     return [
         *dict.fromkeys([name for name in named if name in payload]),
-        *whose,
+        *origin,
         *(n for n in payload if n not in named),
     ]
 

@@ -207,12 +207,12 @@ def _by_arrival(log: LogTables, letters: pa.Table, days: _Days, levels: RateLeve
     of_log: Filters = [(c.SEQ, ">=", days.first_seq), (c.SEQ, "<", log.end_seq)]
     by_source = refused_by(letters, c.SOURCE, day) if len(spec.sources) > 1 else {}
     if _may_be_much(by_source, levels):
-        records = _counted(log, tables.RAW_EVENTS, c.SOURCE, of_log, days)
+        records = _counts_by_day(log, tables.RAW_EVENTS, c.SOURCE, of_log, days)
         for (name, number), refused in by_source.items():
             yield Loss(c.SOURCE, name, True, words[number], records[name, number], refused)
     by_value = refused_by(letters, c.TIMELINE, day) if spec.time.over and spec.outputs.ordered_events else {}
     if _may_be_much(by_value, levels):
-        accepted = _counted(log, tables.ORDERED_EVENTS, c.TIMELINE, of_log, days) + _counted(
+        accepted = _counts_by_day(log, tables.ORDERED_EVENTS, c.TIMELINE, of_log, days) + _counts_by_day(
             log, tables.HELD_EVENTS, c.TIMELINE, of_log, days
         )
         for (value, number), refused in by_value.items():
@@ -241,7 +241,7 @@ def _by_event_time(log: LogTables, letters: pa.Table, days: _Days, levels: RateL
             accepted_in_all = log.count(tables.ORDERED_EVENTS, of_day) + log.count(tables.HELD_EVENTS, of_day)
             yield Loss("", "", False, words, accepted_in_all + _before_windows(refused), refused)
             continue
-        accepted = _counted(log, tables.ORDERED_EVENTS, c.TIMELINE, of_day) + _counted(
+        accepted = _counts_by_day(log, tables.ORDERED_EVENTS, c.TIMELINE, of_day) + _counts_by_day(
             log, tables.HELD_EVENTS, c.TIMELINE, of_day
         )
         yield Loss("", "", False, words, accepted.total() + _before_windows(refused), refused)
@@ -259,7 +259,7 @@ def _before_windows(refused: Refused) -> int:
     return sum(n for (window, _), n in refused.items() if not window)
 
 
-def _counted(
+def _counts_by_day(
     log: LogTables, table: str, by: str, which: Filters, days: _Days | None = None
 ) -> Counter[tuple[str, int]]:
     """Count rows by a column and by the day of arrival; without days as of day 0."""

@@ -67,9 +67,9 @@ def in_words(loss: Loss) -> str:
     share = f"{loss.percent:.1f}" if loss.percent >= 1 or not loss.lost else f"{loss.percent:.2g}"
     reasons = sorted(loss.refused.items(), key=lambda item: (-item[1], item[0]))
     of = [f"{n:,} {reason}{f' by `{window}`' if window else ''}" for (window, reason), n in reasons if n]
-    whose = f"{_WHOSE[loss.column]} {loss.value}: " if loss.column else ""
-    what = f"records that arrived {loss.period}" if loss.is_arrived else f"events with a time {loss.period}"
-    return f"{whose}{share} % of the {what} were lost ({loss.lost:,} of {loss.records:,}: {', '.join(of)})"
+    owner = f"{_WHOSE[loss.column]} {loss.value}: " if loss.column else ""
+    records = f"records that arrived {loss.period}" if loss.is_arrived else f"events with a time {loss.period}"
+    return f"{owner}{share} % of the {records} were lost ({loss.lost:,} of {loss.records:,}: {', '.join(of)})"
 
 
 _SHOW = "`tidemark show SPEC dead_letters --where \"reason = '{}'\"` shows them"
@@ -165,8 +165,8 @@ def _key(spec: Spec, more_us: int) -> str:
 def _of_shortfall(shortfall: Shortfall, spec: Spec) -> str:
     """Say by how much letters of a reason missed their tolerance, and which would let them in."""
     reason, trait, window = shortfall.reason, shortfall.trait, shortfall.window
-    whose = f", most of them with {_who(trait)}" if trait else ""
-    many = f"{shortfall.letters:,} {reason}{whose}"
+    owner = f", most of them with {_who(trait)}" if trait else ""
+    many = f"{shortfall.letters:,} {reason}{owner}"
     if reason in _OTHERWISE:
         return f"{many}: {_OTHERWISE[reason]}"
     if not shortfall.more_us:

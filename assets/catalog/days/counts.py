@@ -111,12 +111,12 @@ def counts_of_days(workspace: Workspace, window: WindowSpec, days: Iterable[str]
     if len(plain) < len(wanted_days):  # days of years that Python's dates do not have
         parts = [[]]
     for part in parts:
-        counted = _counted(workspace, window, part)
+        counted = _counts_by_day(workspace, window, part)
         by_day |= {day: counts for day, counts in counted.items() if day in by_day}
     return by_day
 
 
-def _counted(workspace: Workspace, window: WindowSpec, which: Filters) -> dict[str, DayCounts]:
+def _counts_by_day(workspace: Workspace, window: WindowSpec, which: Filters) -> dict[str, DayCounts]:
     """Count the rows of a table that match, by day."""
     table, zone = tables.window_table(window.name), workspace.spec.partitions.time_zone
     keys = [*dict.fromkeys(window.key_columns)]

@@ -129,7 +129,7 @@ def numbers(counts: Mapping[str, int]) -> Metadata:
     return {name: MetadataValue.int(count) for name, count in counts.items()}
 
 
-def _met(by_source: Mapping[str, Met]) -> Metadata:
+def _numbers_met(by_source: Mapping[str, Met]) -> Metadata:
     """Return early, late and out-of-order events (A2's metrics): of all sources, and of each if there are several."""
     shown = {"": sum(by_source.values(), Met(0, 0, 0))}
     if len(by_source) > 1:
@@ -206,7 +206,7 @@ def of_time_adjustment(batch: Batch, adjusted: TimeAdjusted) -> Metadata:
     counts = adjusted.counts
     about: Metadata = {
         **numbers({"records": counts.records, "accepted": counts.accepted}),
-        **_met(adjusted.met),
+        **_numbers_met(adjusted.met),
         "batch": number_of(plan),
         "watermark": MetadataValue.text("none"),
         "refused": counted(counts.refused, of="reason"),

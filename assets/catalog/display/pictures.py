@@ -237,7 +237,7 @@ def draw_lateness(lateness: Lateness, tolerances: Mapping[str, float]) -> Figure
 
 
 def draw_tolerances(
-    shares: Mapping[float, float], today: Mapping[str, float], records: int, what: str
+    shares: Mapping[float, float], today: Mapping[str, float], records: int, measure: str
 ) -> Figure | None:
     """Draw the share of records that each tolerance loses; return None where none loses any.
 
@@ -245,14 +245,20 @@ def draw_tolerances(
         shares: By tolerance in seconds the share, from 0 to 1.
         today: The places of lines, seconds, by label.
         records: How many records these are.
-        what: What becomes of the records, such as `lost`.
+        measure: What becomes of the records, such as `lost`.
     """
     if not any(shares.values()):
         return None
     figure, axes = _canvas()
     places, heights = [*shares], [100 * share for share in shares.values()]
     axes.plot(
-        places, heights, color=_RED, linewidth=1.4, marker="o", markersize=2.5, label=f"{what}, {records:,} records"
+        places,
+        heights,
+        color=_RED,
+        linewidth=1.4,
+        marker="o",
+        markersize=2.5,
+        label=f"{measure}, {records:,} records",
     )
     for (name, seconds), line in zip(today.items(), _LINES * len(today), strict=False):
         axes.axvline(seconds, color="black", linestyle=line, linewidth=1, label=f"{name}: {_length(seconds)}")
@@ -264,7 +270,7 @@ def draw_tolerances(
     axes.yaxis.set_major_formatter(FuncFormatter(lambda percent, _: f"{percent:g} %"))
     axes.set_ylim(0, 1.5 * max(heights))
     axes.set_xlabel("out_of_orderness")
-    axes.set_ylabel(f"{what} of all records")
+    axes.set_ylabel(f"{measure} of all records")
     axes.legend(fontsize=7, framealpha=0.9, loc="lower left")
     return figure
 

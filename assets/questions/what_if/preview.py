@@ -208,10 +208,10 @@ def _of_window(
     before = after.limit(0) if rows is None else rows
     if set(window.key_columns) - {*before.columns}:  # it has other groups: no row can be in the table already
         before = before.select("window_start", "window_end")
-    before = _opened(workspace, window, before, last)
+    before = _rows_with_state(workspace, window, before, last)
     start = F.coalesce("b.window_start", "a.window_start")
     keys, measures = window.key_columns, [*window.aggregates]
-    return _compared(window.name, before, after, key_columns=keys, start=start, measures=measures)
+    return _changed_rows(window.name, before, after, key_columns=keys, start=start, measures=measures)
 
 
 def _of_join(
@@ -224,10 +224,10 @@ def _of_join(
     before = _open_answers(workspace, join, after.limit(0) if rows is None else rows, last)
     hour = F.date_trunc("hour", F.coalesce(f"b.{c.TIMESTAMP}", f"a.{c.TIMESTAMP}"))
     of_right = [name for _, name in workspace.spec.join_columns[join.name].right]
-    return _compared(join.name, before, after, key_columns=join.key_columns, start=hour, measures=of_right)
+    return _changed_rows(join.name, before, after, key_columns=join.key_columns, start=hour, measures=of_right)
 
 
-def _compared(
+def _changed_rows(
     name: str,
     before: DataFrame,
     after: DataFrame,
@@ -314,7 +314,7 @@ def _as_json(side: str, frame: DataFrame, values: Sequence[str]) -> Column:
     return F.to_json(F.struct(*columns)) if columns else F.lit("{}")
 
 
-def _opened(workspace: Workspace, window: WindowSpec, rows: DataFrame, last: Outcome) -> DataFrame:
+def _rows_with_state(workspace: Workspace, window: WindowSpec, rows: DataFrame, last: Outcome) -> DataFrame:
     """Add `_IS_OPEN` to rows of the table: by the spec as it is now, their window would not be closed yet."""
     over = timeline_columns(window, workspace.spec.windows, workspace.spec.time.over)
     if last.flushed or not {*window.key_columns, "_is_final"} <= {*rows.columns}:

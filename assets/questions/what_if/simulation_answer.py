@@ -132,10 +132,10 @@ def _numbers(simulation: Simulation) -> Iterator[str]:
     for name in dict.fromkeys(name for _, result in results for name in result.tables):
         tables = [result.tables.get(name) for _, result in results]
         rows.append((f"rows of {name}", *("" if table is None else f"{table.after:,}" for table in tables)))
-        for what, of in (("new", "new"), ("gone", "gone"), ("changed", "other")):
+        for word, of in (("new", "new"), ("gone", "gone"), ("changed", "other")):
             counts = ["" if table is None else f"{getattr(table, of):,}" for table in tables[1:]]
             if any(count not in ("", "0") for count in counts):
-                rows.append((f"  {what}", "", *counts))
+                rows.append((f"  {word}", "", *counts))
     yield from aligned(("", *(label for label, _ in results)), rows)
 
 
@@ -146,8 +146,8 @@ def _notes(simulation: Simulation) -> Iterator[str]:
         back = {name: table.reopened for name, table in result.tables.items() if table.reopened}
         for name, count in back.items():
             rows = f"{count:,} rows of {name} that were published"
-            what = "events" if name in result.joins else "windows"
-            yield f"{label}: {rows} would not be final until their {what} close"
+            noun = "events" if name in result.joins else "windows"
+            yield f"{label}: {rows} would not be final until their {noun} close"
 
 
 def _largest(label: str, result: Simulated) -> Iterator[str]:
@@ -165,15 +165,15 @@ def _largest(label: str, result: Simulated) -> Iterator[str]:
 
 
 def _change(row: RowChange) -> str:
-    whose = _whose(row.key)
+    owner = _whose(row.key)
     if row.before is None:
-        return f"{whose}: new, {_values(row.after or {})}"
+        return f"{owner}: new, {_values(row.after or {})}"
     if row.after is None:
-        return f"{whose}: gone, it was {_values(row.before)}"
+        return f"{owner}: gone, it was {_values(row.before)}"
     columns = [name for name in dict.fromkeys([*row.before, *row.after]) if not name.startswith("_")]
     names = [name for name in columns if row.before.get(name) != row.after.get(name)]
     names = names or [RIGHT_SEQ]  # a partner in a join that has the same values
-    return f"{whose}: {', '.join(f'{n} {_value(row.before.get(n))} → {_value(row.after.get(n))}' for n in names)}"
+    return f"{owner}: {', '.join(f'{n} {_value(row.before.get(n))} → {_value(row.after.get(n))}' for n in names)}"
 
 
 def _whose(key: Mapping[str, Any]) -> str:

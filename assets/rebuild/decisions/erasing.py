@@ -371,7 +371,7 @@ def _proved(
     workspace.tell("looking for what was forgotten in all files of the warehouse")
     traces, files = traces_in(workspace.warehouse, values.sought, but)
     n_elsewhere, left = elsewhere(values.sought)
-    left = [*(_left_at(trace, workspace.warehouse) for trace in traces), *left]
+    left = [*(Left(relative(trace.file, workspace.warehouse), trace.where) for trace in traces), *left]
     proof = Proof(len(values.sought), values.shared, files + n_elsewhere, values.alike, tuple(left))
     write_whole(outcome, json.dumps(asdict(proof) | {"erased": erased}))
     return proof
@@ -382,10 +382,6 @@ def _reports(workspace: Workspace) -> list[Place]:
     reports = (file for file, _ in files_below(workspace.folder / FOLDER, "**/*.*"))
     files = [*reports, workspace.folder / tables.BOOKMARK]
     return [file for file in files if file.is_file()]
-
-
-def _left_at(trace: Trace, root: Place) -> Left:
-    return Left(relative(trace.file, root), trace.where)
 
 
 def _files_in(folder: Place) -> Iterator[Place]:

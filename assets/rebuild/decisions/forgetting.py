@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from tidemark.assets.log.control import ADMIT, CORRECTION, FORGET, control_item, recorded
 from tidemark.assets.log.exclusions import (
-    Excluded,
     Numbers,
     excluded,
     items_of,
@@ -97,13 +96,10 @@ def plan_forgetting(workspace: Workspace, reason: str, rows: Numbers) -> Rebuild
     plan = plan_rebuild(workspace, Scope.ALL, reason)  # first: it finds a log that is lost or damaged
     refuse_another_past(workspace, "as all of them are made again without the records")
     _refuse_unfit(workspace, rows)
-    argument = {"records": ranges_of(_judged(excluded(workspace), rows)), ROWS: ranges_of(rows)}
+    judged_seqs = np.asarray(excluded(workspace).places_of(rows), np.int64)
+    argument = {"records": ranges_of(judged_seqs), ROWS: ranges_of(rows)}
     item = control_item(_OPEN_END, FORGET, reason, argument=json.dumps(argument, separators=(",", ":")))
     return replace(plan, items=(item,))
-
-
-def _judged(out: Excluded, rows: Numbers) -> Numbers:
-    return np.asarray(out.places_of(rows), np.int64)
 
 
 def _refuse_unfit(workspace: Workspace, rows: Numbers) -> None:

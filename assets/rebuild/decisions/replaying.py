@@ -181,8 +181,8 @@ def _fixes(
     for fix in fixes:
         seq, values = fix.get(c.SEQ), {name: value for name, value in fix.items() if name != c.SEQ}
         if not isinstance(seq, int) or isinstance(seq, bool) or seq in by_seq:
-            what = "twice" if seq in by_seq else f"with the `{c.SEQ}` {seq!r}"
-            raise SpecError(f"A corrected record is there {what}", expected=f"each with an `{c.SEQ}` of its own")
+            fault = "twice" if seq in by_seq else f"with the `{c.SEQ}` {seq!r}"
+            raise SpecError(f"A corrected record is there {fault}", expected=f"each with an `{c.SEQ}` of its own")
         if seq not in seqs:
             raise SpecError(
                 f"The corrected record {seq} is not among the dead letters that meet the condition {where!r}",

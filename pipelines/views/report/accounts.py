@@ -288,7 +288,7 @@ def batches(state: State, most: int) -> list[BatchLine]:
 def _batch(commit: Commit, state: State) -> BatchLine:
     plan, counts = commit.plan, commit.counts
     if plan.kind == "ingest":
-        inputs = [plural(counts[f"{what}s"], what) for what in ("version", "offset") if counts.get(f"{what}s")]
+        inputs = [plural(counts[f"{noun}s"], noun) for noun in ("version", "offset") if counts.get(f"{noun}s")]
         files = [plural(counts.get("files", 0), "file")] if counts.get("files") or not inputs else []
         return BatchLine(commit, counts.records, None, None, f"{' and '.join([*files, *inputs])} read")
     if plan.kind == "backfill":
@@ -315,8 +315,8 @@ def _of_rebuild(plan: Plan) -> str:
     """Say what a batch of the kind `rebuild` did."""
     rebuild_input = RebuildInput.of(plan)
     if former := [*rebuild_input.renamed.values(), *rebuild_input.dropped]:
-        what = "continue under new names" if rebuild_input.renamed else "were deleted"
-        return f"the tables of {' and '.join(former)} {what}"
+        verb = "continue under new names" if rebuild_input.renamed else "were deleted"
+        return f"the tables of {' and '.join(former)} {verb}"
     if sources := [*rebuild_input.renamed_sources.values()]:
         return f"what was read from {' and '.join(sources)} continues under another name"
     if rebuild_input.erased:

@@ -121,8 +121,8 @@ def of_window(window: WindowSpec, joins: Collection[str] = ()) -> str:
     if window.having is not None:
         parts.append(Markup("Only results where {}.").format(code(window.having)))
     if window.allowed_lateness:
-        what = "late events" if window.input is None else "results of late events"
-        parts.append(f"Takes {what} for {format_duration(window.allowed_lateness)} after its end.")
+        noun = "late events" if window.input is None else "results of late events"
+        parts.append(f"Takes {noun} for {format_duration(window.allowed_lateness)} after its end.")
     if isinstance(window.emit, Early):
         every = format_duration(window.emit.early)
         parts.append(
@@ -255,7 +255,7 @@ def log_charts(state: State) -> LogCharts | str:
         return "This pipeline writes no ordered_events, so there is nothing to draw them from."
     end = state.processed_end
     first = max(0, end - MOST_RECORDS)
-    lateness = lateness_of_log(state.lake, state.versions, state.spec, (first, end), _reached(state, first))
+    lateness = lateness_of_log(state.lake, state.versions, state.spec, (first, end), _positions(state, first))
     return LogCharts(
         watermark=source_of(draw_watermark(lateness.bins)),
         lateness=source_of(draw_lateness(lateness, tolerances(state.spec))),
@@ -311,7 +311,7 @@ def source_of(figure: Figure | None) -> str | None:
     return None if figure is None else f"data:image/svg+xml;base64,{base64.b64encode(svg(figure)).decode()}"
 
 
-def _reached(state: State, first: int) -> list[tuple[int, Position]]:
+def _positions(state: State, first: int) -> list[tuple[int, Position]]:
     """Return ends and positions of the batches that reach into the segment, and of the one before it."""
     inside = [commit for commit in state.processed if plan_end(commit.plan) > first]
     last_before = state.processed[: -len(inside)][-1:]
@@ -376,7 +376,7 @@ def window_part(state: State, window: WindowSpec) -> WindowPart:
     by = "window_end" if window.kind in ("cumulative", "sliding") else "window_start"
     newest = python_rows(newest_rows(state.lake, table, version, names, by=by, most=MOST_ROWS))
     by_rank = sorted(newest[:SHOWN_ROWS], key=lambda row: row.get(PLACE) or 0)
-    by_group = sorted(by_rank, key=_named(window.group_columns))
+    by_group = sorted(by_rank, key=_label_of_group(window.group_columns))
     rows = sorted(by_group, key=lambda row: (row[by], row["window_end"]), reverse=True)
     in_all = state.lake.row_count(table, version)
     chart, drawn, sentence = _chart(window, newest, by)
@@ -410,7 +410,7 @@ def _chart(window: WindowSpec, newest: Sequence[Row], by: str) -> tuple[str | No
     instants = sorted({row[by] for row in newest})[-_SHOWN_WINDOWS:]
     once = [row for row in newest if row.get(PLACE, 1) == 1]  # next to `top` they are the same on each row
     drawn = [row for row in once if row[by] >= instants[0] and is_number(row[aggregate])]
-    name_of = _named(window.group_columns)
+    name_of = _label_of_group(window.group_columns)
     groups: dict[str, float] = defaultdict(float)
     for row in drawn:
         value = abs(float(row[aggregate]))
@@ -426,7 +426,7 @@ def _chart(window: WindowSpec, newest: Sequence[Row], by: str) -> tuple[str | No
     return source_of(figure), f"{aggregate}: {expression}", sentence
 
 
-def _named(group_columns: Sequence[str]) -> Callable[[Row], str]:
+def _label_of_group(group_columns: Sequence[str]) -> Callable[[Row], str]:
     """Return a function that labels a group: its values."""
     return lambda row: ", ".join(any_value(row[name]) for name in group_columns)
 
