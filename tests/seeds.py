@@ -45,6 +45,11 @@ class Dice:
     def choice(self, values: Sequence[T]) -> T:
         return values[0] if self._random is None else self._random.choice(values)
 
+    @property
+    def is_short(self) -> bool:
+        """True in the short tests, which try a few of the logs."""
+        return self._share > 1
+
     def turn(self, values: Sequence[T], turn: int) -> T:
         """Another value for each turn, so that a few tests try all of them on every run."""
         return values[(turn + self._turns) % len(values)]
