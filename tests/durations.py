@@ -5,13 +5,13 @@ Here: the stopwatch. Not here: the order of tests and the sample of long ones, w
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 SECONDS = Path(__file__).with_name("seconds.json")
-"""Seconds of each test that takes a second or more, with its fixtures; under a file's name those of its others."""
+"""Seconds of each test that is long or takes a second, with its fixtures; under a file's name those of its others."""
 _LONGEST_FILES = 12
 _SHORT_RUN_S = 60.0  # of all workers: a run of a few tests needs no table
 
@@ -46,16 +46,19 @@ class Stopwatch:
     def __init__(self) -> None:
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._fixtures: defaultdict[str, float] = defaultdict(float)
+        self._long: set[str] = set()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._seconds[report.nodeid] += report.duration
         if report.when != "call":
             self._fixtures[report.nodeid] += report.duration
+        if "long" in report.keywords:
+            self._long.add(report.nodeid)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if session.config.option.write_seconds:
             known: dict[str, float] = json.loads(SECONDS.read_text(encoding="utf-8"))
-            text = json.dumps(merged(known, self._seconds), indent=0) + "\n"
+            text = json.dumps(merged(known, self._seconds, self._long), indent=0) + "\n"
             SECONDS.write_text(text, encoding="utf-8")
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -65,15 +68,16 @@ class Stopwatch:
                 terminalreporter.line(line)
 
 
-def merged(known: Mapping[str, float], measured: Mapping[str, float]) -> dict[str, float]:
-    """Return the seconds to keep: by test from one second on, and by file of its shorter ones together.
+def merged(known: Mapping[str, float], measured: Mapping[str, float], long: Collection[str]) -> dict[str, float]:
+    """Return the seconds to keep: of each test that is long or takes a second, and by file of the others together.
 
-    A run of some shorter tests of a file replaces the sum of all of them: pass
-    `--write-seconds` to whole files.
+    The sample takes a long test without seconds for one of 20, so each has some. A run of some shorter tests of a
+    file replaces the sum of all of them: pass `--write-seconds` to whole files.
     """
+    of_its_own = {test: took for test, took in measured.items() if took >= 1 or test in long}
     kept = {test: took for test, took in known.items() if test not in measured}
-    kept |= {test: took for test, took in measured.items() if took >= 1}
-    kept |= by_file({test: took for test, took in measured.items() if took < 1})
+    kept |= {test: max(took, 0.1) for test, took in of_its_own.items()}
+    kept |= by_file({test: took for test, took in measured.items() if test not in of_its_own})
     return {test: round(took, 1) for test, took in sorted(kept.items()) if took >= 0.1}
 
 

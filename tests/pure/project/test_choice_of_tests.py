@@ -44,10 +44,16 @@ def test_a_sample_fits_into_its_time_and_changes_with_the_seed() -> None:
     assert sample(tests, 0, 1) == set()
 
 
-def test_seconds_are_kept_for_each_test_that_takes_one_and_for_the_others_of_a_file_together() -> None:
+def test_seconds_are_kept_for_each_test_that_is_long_or_takes_one_and_for_the_others_of_a_file_together() -> None:
     known = {"a.py::gone": 7.0, "a.py::slow": 9.0, "a.py::was_slow": 3.0, "a.py": 1.0, "b.py::rest": 2.0}
-    measured = {"a.py::slow": 4.04, "a.py::was_slow": 0.5, "a.py::x": 0.25, "c.py::fast": 0.01}
-    assert merged(known, measured) == {"a.py": 0.8, "a.py::gone": 7.0, "a.py::slow": 4.0, "b.py::rest": 2.0}
+    measured = {"a.py::slow": 4.04, "a.py::was_slow": 0.5, "a.py::x": 0.25, "c.py::fast": 0.01, "c.py::long": 0.04}
+    assert merged(known, measured, {"a.py::slow", "c.py::long"}) == {
+        "a.py": 0.8,
+        "a.py::gone": 7.0,
+        "a.py::slow": 4.0,
+        "b.py::rest": 2.0,
+        "c.py::long": 0.1,
+    }
 
 
 def test_a_run_says_at_its_end_which_rooms_and_files_took_its_time() -> None:
