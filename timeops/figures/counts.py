@@ -20,8 +20,7 @@ from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.rules.reasons import OF_WINDOWS, REASONS, Reason
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.values.instants import NONE, Array
-from tidemark.timeops.watermark.fold import Items
-from tidemark.timeops.watermark.roles import AHEAD, JUDGED
+from tidemark.timeops.watermark.fold import AHEAD, JUDGED, Items
 from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.segment import ENDS, FILTERED, FLUSHED_WINDOWS, MISSED, unfit, with_flushed_windows
 
