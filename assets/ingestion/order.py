@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tidemark.assets.log.corrections import PLACE
 from tidemark.resources.delta.files import Piece
 from tidemark.resources.delta.ordering import ByRank, Places, Rows, in_order
-from tidemark.resources.sources.parquet_files import PlainFile
+from tidemark.resources.sources.file_records import PlainFile
 from tidemark.timeops import columns as c
 from tidemark.timeops.values.instants import NONE, Array, integers, no_numbers
 

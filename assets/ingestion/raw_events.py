@@ -33,10 +33,10 @@ from tidemark.resources.batches.plans import LAST_ARRIVAL, LAST_SEEN, IngestInpu
 from tidemark.resources.delta.aside import Aside, set_aside
 from tidemark.resources.delta.versions import NO_ROWS
 from tidemark.resources.places.place import Place
+from tidemark.resources.sources.file_records import PlainFile
 from tidemark.resources.sources.files import FilesFound
 from tidemark.resources.sources.kinds import reader_of
 from tidemark.resources.sources.known_files import FileRange, FileState
-from tidemark.resources.sources.parquet_files import PlainFile
 from tidemark.resources.sources.reader import SourceRead
 from tidemark.resources.sources.records import SPARK_FAILURES, cause_of, is_of_a_file, split_of
 from tidemark.resources.sources.table_versions import reading_place

@@ -14,8 +14,8 @@ from tidemark.assets.log.corrections import PLACE
 from tidemark.resources.delta import ordering
 from tidemark.resources.delta.aside import rows_in_memory
 from tidemark.resources.delta.ordering import Places, Rows
+from tidemark.resources.sources.file_records import PlainFile
 from tidemark.resources.sources.known_files import FileRange
-from tidemark.resources.sources.parquet_files import PlainFile
 from tidemark.timeops import columns as c
 from tidemark.timeops.values.instants import NONE
 

@@ -24,8 +24,8 @@ from tidemark.resources.delta import ordering
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.versions import NO_ROWS
 from tidemark.resources.sources import lines, local_files
+from tidemark.resources.sources.file_records import PlainFile, plain_file
 from tidemark.resources.sources.known_files import FileRange
-from tidemark.resources.sources.parquet_files import PlainFile, plain_file
 from tidemark.resources.sources.records import payload_schema, schema_in_input
 from tidemark.resources.tables import RAW_EVENTS
 from tidemark.resources.workspace import Workspace
