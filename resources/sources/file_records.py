@@ -17,9 +17,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from tidemark.resources.delta.aside import rows_of
 from tidemark.resources.delta.columns import with_columns_of
-from tidemark.resources.delta.ordering import Places, Rows
+from tidemark.resources.delta.ordering import Places, Rows, rows_of
 from tidemark.resources.places.place import Place
 from tidemark.resources.sources.conversion import FIRST_READ_ALIKE_US
 from tidemark.resources.sources.known_files import FileRange, FileState, ensure_unchanged, has_lines, state_of

@@ -68,7 +68,8 @@ def window_results(segment: WindowSegment, window: WindowSpec, *, only: Span | N
         Revisions that do not pass `having` are rows too. So are the rows that retract the results of a replaced
         session. Where there may be such rows, `__tm_passes` says so; see `passing`.
     """
-    kind, materialize = kind_of(window), segment.execution.materialize
+    kind = kind_of(window)  # AlignedWindows, as of a tumbling window, Sessions or SlidingWindows
+    materialize = segment.execution.materialize
     if window.revises:
         return _in_revisions(segment, kind, only)
     results = sliced_results(segment, window)  # None unless its windows overlap much: an event is in many of them

@@ -9,11 +9,10 @@ import pyarrow as pa
 import pytest
 
 from tests.seeds import Dice
-from tidemark.assets.ingestion.order import ARRIVAL_US, CAME_US, KEYS, NumberedLog, Records
+from tidemark.assets.ingestion.raw_events import ARRIVAL_US, CAME_US, KEYS, NumberedLog, Records
 from tidemark.assets.log.corrections import PLACE
 from tidemark.resources.delta import ordering
-from tidemark.resources.delta.aside import rows_in_memory
-from tidemark.resources.delta.ordering import Places, Rows
+from tidemark.resources.delta.ordering import Places, Rows, rows_in_memory
 from tidemark.resources.sources.file_records import PlainFile
 from tidemark.resources.sources.known_files import FileRange
 from tidemark.timeops import columns as c

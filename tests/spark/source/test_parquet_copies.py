@@ -16,8 +16,7 @@ from pyspark.sql.types import StructType
 
 from tests.pure.source.landed import read_files
 from tests.seeds import Dice
-from tidemark.assets.ingestion.order import KEYS, NumberedLog, Records, no_keys
-from tidemark.assets.ingestion.raw_events import ingest
+from tidemark.assets.ingestion.raw_events import KEYS, NumberedLog, Records, ingest, no_keys
 from tidemark.assets.schemas import create_tables, log_schema
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.delta import ordering
