@@ -1,9 +1,9 @@
 """Time adjustment: which events are accepted, with which timestamp, which are refused and why, which are released.
 
-Here: a segment of the log between Spark and the loop: narrow columns go there, and the few records that are behind
-the watermark come back (rule 3, H, A2); rules 1 and 2 (A2), the rule of release (H). Not here: the loop
-(watermark/fold.py), duplicates (duplicates.py), windows, and anything about batches: a segment may be one event or
-the whole log.
+Here: a segment of the log between Spark and the loop: narrow columns go there, with the role of each record, and the
+few records that are behind the watermark come back (rule 3, H, A2); rules 1 and 2 (A2), the rule of release (H). Not
+here: the loop (watermark/fold.py), duplicates (duplicates.py), windows, and anything about batches: a segment may be
+one event or the whole log.
 """
 
 from collections.abc import Callable, Mapping, Sequence

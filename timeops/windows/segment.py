@@ -41,6 +41,7 @@ BY_BOUNDS: tuple[str, ...] = (c.TIMELINE, START, END)
 
 FILTERED = "__tm_filtered"
 ENDS = "__tm_ends"  # ends of the windows that an event is in
+NO_ENDS = "CAST(array() AS ARRAY<BIGINT>)"
 MISSED = "__tm_missed"  # ends of the windows that an event would be in, had they not closed
 OPEN_IN = "__tm_open_in"
 """ARRAY<STRING> of an event that is kept between segments: the sessions and sliding windows that it is kept for;
@@ -225,9 +226,6 @@ def with_groups(frame: DataFrame, window: WindowSpec) -> DataFrame:
     return c.with_sql(
         frame, {name: columns.read(text).sql for name, text in zip(group_names(window), texts, strict=True)}
     )
-
-
-NO_ENDS = "CAST(array() AS ARRAY<BIGINT>)"
 
 
 def flushed_at(events: DataFrame, end_us: str) -> str:
