@@ -35,11 +35,11 @@ from tidemark.assets.catalog.runs import (
     told_to_dagster,
     under_run,
 )
+from tidemark.assets.ingestion.pending_work import clock_of_tick, why_never
 from tidemark.assets.ingestion.raw_events import Ingested, ingest
-from tidemark.assets.ingestion.ticks import clock_of_tick, why_never
 from tidemark.assets.ingestion.waiting_input import Waiting, held_back_now, must_process_first, waiting_input
 from tidemark.assets.joins import answer_join
-from tidemark.assets.log.recorded_corrections import due
+from tidemark.assets.log.control import due
 from tidemark.assets.log.spec_changes import ensure_taken
 from tidemark.assets.planning import LogSegment, next_segment
 from tidemark.assets.rebuild.plan import plan_rebuild
@@ -276,7 +276,7 @@ def _ordered_events(file: SpecFile, assets: Mapping[str, dg.AssetSpec], run: Liv
         context.instance.add_run_tags(context.run.run_id, run_tags(plan))
         import_ahead()
         workspace.tell(f"batch {plan.batch_id}: judging {segment.end_seq - segment.first_seq:,} records")
-        with batch.stage():
+        with batch.stage():  # its segment is judged now, by judging/segment.py: this stage is the first to ask
             about = show.of_time_adjustment(batch, adjust_time(batch))
         yield _materialized(context, about, str(plan.batch_id))
 

@@ -47,10 +47,17 @@ from tidemark.timeops.watermark.timelines import STATE, LogPlace
 from tidemark.timeops.watermark.watermarks import Watermarks
 from tidemark.timeops.windows.gap_filling import seen_groups
 from tidemark.timeops.windows.kinds import kind_of
-from tidemark.timeops.windows.membership import OPEN_IN, group_names, with_groups
 from tidemark.timeops.windows.results import window_results
 from tidemark.timeops.windows.revisions import LATE_EVENTS, PASSES, changes
-from tidemark.timeops.windows.segment import WindowSegment, as_events, columns_of, with_results
+from tidemark.timeops.windows.segment import (
+    OPEN_IN,
+    WindowSegment,
+    as_events,
+    columns_of,
+    group_names,
+    with_groups,
+    with_results,
+)
 
 _LOG_TYPES = {
     c.SEQ: LongType(),

@@ -17,8 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from benchmarks.logs import JITTER_MS, log_name, log_of, spark_of_two_cores, stored_log
 from benchmarks.timing import BUDGET, INTO, LOGS, Figure, Report, seconds
-from tidemark.resources.delta.aside import set_aside
-from tidemark.resources.delta.ordering import in_order
+from tidemark.resources.delta.ordering import in_order, set_aside
 from tidemark.resources.spark.amount import ANY
 from tidemark.timeops.columns import RELEASE_SEQ, SEQ, TIMESTAMP
 from tidemark.timeops.computing.materialize import Stored

@@ -22,7 +22,7 @@ from tidemark.timeops.rules.time_rules import SourceTime, TimeRules
 from tidemark.timeops.spec import JoinSpec, WindowSpec, is_reserved
 from tidemark.timeops.values.durations import format_duration
 from tidemark.timeops.windows.kinds import kind_of
-from tidemark.timeops.windows.membership import BY_FLUSH, MISSED, unfit
+from tidemark.timeops.windows.segment import BY_FLUSH, MISSED, unfit
 
 FLUSH_HAD_CLOSED = "a flush did so before the pipeline was reopened"
 """The end of the sentence of a dead letter whose window a flush closed: no allowed lateness would have let it in."""

@@ -33,8 +33,8 @@ from tidemark.timeops.spec.fields import InstantExpression
 from tidemark.timeops.spec.pipeline import keys_by_arrival, rules_between_parts, without_event_time
 from tidemark.timeops.values.utc import us_of
 from tidemark.timeops.watermark.timelines import LogPlace
-from tidemark.timeops.windows.membership import on_events
 from tidemark.timeops.windows.results import last_revisions, passing
+from tidemark.timeops.windows.segment import on_events
 
 SOURCE_NAME = "events"
 """`_source` of events that have none."""

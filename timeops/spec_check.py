@@ -30,7 +30,7 @@ from tidemark.timeops.spec.changes import types_in_tables
 from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ, JoinColumns
 from tidemark.timeops.spec.top import PLACE
 from tidemark.timeops.spec.window import result_columns
-from tidemark.timeops.windows.first_rows import has_order
+from tidemark.timeops.windows.aggregates import has_order
 
 _KEY = "__tm_key"
 _COUNTS = frozenset({"count", "approx_count_distinct"})

@@ -11,7 +11,7 @@ from typing import Literal
 
 from tidemark.assets.ingestion.pending_work import has_unprocessed
 from tidemark.assets.ingestion.waiting_input import HELD_BACK, Waiting, waiting_input
-from tidemark.assets.log.recorded_corrections import due
+from tidemark.assets.log.control import due
 from tidemark.assets.log.spec_changes import check_spec
 from tidemark.resources.batches.plans import Plan, RebuildInput
 from tidemark.resources.delta.undoing import foreign_error

@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 
 from tidemark.assets.audit.findings import Finding, some
 from tidemark.assets.audit.log import clocks_before
-from tidemark.assets.ingestion.order import NumberedLog
-from tidemark.assets.ingestion.raw_events import read_again
+from tidemark.assets.ingestion.raw_events import NumberedLog, read_again
 from tidemark.assets.state.files import states_of
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import LOG_CLOCK, Commit, IngestInput

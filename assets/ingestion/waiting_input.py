@@ -1,15 +1,16 @@
 """The input that the sources have and the log lacks, and what of it the next ingestion reads; found without Spark.
 
-Here: the look at all sources, and alignment: which of them, and of Kafka which partitions, one ingestion reads,
-judged by what was processed before.
-Not here: finding the input of one source, and how much is one interval
-(resources/sources/), the rule of alignment (timeops/watermark/alignment.py), reading it (raw_events.py).
+Here: the look at all sources; alignment: which of them, and of Kafka which partitions, one ingestion reads, judged by
+what was processed before; columns that input has and no `schema` names. Each is reported once, by the ingestion that
+meets it first: most are of no use to the pipeline. Not here: finding the input of one source, its columns, and how
+much is one interval (resources/sources/), the rule of alignment (timeops/watermark/alignment.py), reading it
+(raw_events.py).
 
 All that one ingestion reads enters the log together, so alignment decides the log, once. Everything else is computed
 from the log and does not depend on alignment.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -20,9 +21,10 @@ import pyarrow.compute as pc
 from tidemark.assets.state.files import known_files
 from tidemark.resources import tables
 from tidemark.resources.batches.committed import pipeline_of
-from tidemark.resources.batches.plans import IngestInput
+from tidemark.resources.batches.plans import IngestInput, Plan
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.places.place import Place
+from tidemark.resources.sources.columns import line_to_add, not_to_add, unknown_of
 from tidemark.resources.sources.kinds import reader_of
 from tidemark.resources.sources.known_files import FileState
 from tidemark.resources.sources.reader import Found, HeldBack, InputPart, still_held
@@ -299,3 +301,52 @@ def held_back_now(workspace: Workspace) -> tuple[str, ...]:
         return waiting_input(workspace).held_back
     except TidemarkError as error:
         return (str(error),)
+
+
+# Columns that no `schema` names.
+
+
+Met = Mapping[str, Mapping[str, str]]
+
+
+def met_by(workspace: Workspace, waiting: Waiting) -> tuple[Met, Met]:
+    """Return by source the columns that no `schema` names: all that were met so far, and the new ones."""
+    known_columns, now = known_unknown(workspace), {}
+    fresh = {}
+    for source in workspace.spec.sources:
+        columns = unknown_of(source, waiting.by_source[source.name].columns)
+        earlier = dict(unknown_of(source, known_columns.get(source.name, {}).items()))
+        first = {name: kind for name, kind in columns if name not in earlier}
+        now[source.name], fresh[source.name] = earlier | first, first
+    all_met, met_first = ({name: met for name, met in of.items() if met} for of in (now, fresh))
+    return all_met, met_first
+
+
+def known_unknown(workspace: Workspace) -> Met:
+    """Return by source the columns that input was found to have, as the latest ingestion remembers them."""
+    last = workspace.batches.last_commit("ingest") if workspace.exists else None
+    return workspace.by_source(IngestInput.of(last.plan).unknown_columns) if last else {}
+
+
+def first_met(spec: Spec, plan: Plan) -> list[str]:
+    """Return a sentence for each source with columns that an ingestion met first."""
+    return list(_sentences(spec.sources, IngestInput.of(plan).first_met))
+
+
+def never_taken(workspace: Workspace) -> list[str]:
+    """Return a sentence for each source with columns that are not taken, whenever they were met."""
+    return list(_sentences(workspace.spec.sources, known_unknown(workspace)))
+
+
+def _sentences(sources: tuple[Source, ...], met: Met) -> Iterator[str]:
+    for source in sources:
+        columns = unknown_of(source, met.get(source.name, {}).items())
+        if not columns:
+            continue
+        names = ", ".join(f"`{name}`" for name, _ in columns)
+        sentences = [f"source {source.name} has {names}, which `schema` does not name."]
+        if line := line_to_add(source, columns):
+            later = "; until then `_rescued` keeps the values, and a rebuild then fills the past"
+            clause = later if source.keep_unknown else ""
+            sentences.append(f"To take {'it' if len(columns) == 1 else 'them'} from here on, {line}{clause}.")
+        yield " ".join([*sentences, *not_to_add(source, columns)])

@@ -2,7 +2,7 @@
 
 Here: a segment as the engine takes it, of a batch or of a replay; a batch, from the stored state through the engine
 to what became of its records. Not here: the rules (timeops/engine.py), segment after segment (replay.py), reading
-each part of the state (../state/), the tick of a live run (../ingestion/ticks.py).
+each part of the state (../state/), the tick of a live run (../ingestion/pending_work.py).
 """
 
 from dataclasses import replace

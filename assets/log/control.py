@@ -1,14 +1,16 @@
 """The control items of the log, `log_control`: what was committed of them, and the waits of aligned sources.
 
-Here: their kinds, adding some, which batch flushed last, which sources wait at a batch. Not here: the items that a
-batch writes (../time_adjustment.py), which source waits (../ingestion/waiting_input.py), what a wait means for
-idleness (timeops/watermark/clock.py).
+Here: their kinds, adding some, which batch flushed last, which sources wait at a batch, what corrections did, and
+whether tables have to be rebuilt for them. Not here: the items that a batch writes (../time_adjustment.py), which
+source waits (../ingestion/waiting_input.py), what a wait means for idleness (timeops/watermark/clock.py), what a
+version of a table corrects, and the item (corrections.py).
 
 A wait is an item so that idleness can always be distinguished from waiting (F).
 """
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -137,3 +139,35 @@ def follows_waits(spec: Spec) -> bool:
     """Return whether waits of the spec's sources have any effect on its watermarks."""
     rules = TimeRules.of(spec)
     return spec.is_aligned and (rules.excludes_idle_splits or rules.closes_windows)
+
+
+@dataclass(frozen=True)
+class Due:
+    """Corrections of records that batches had processed, from which nothing has been recomputed yet.
+
+    Attributes:
+        sentences: One for each.
+        moves_clock: One of them took away a record that had moved the clock of the log.
+    """
+
+    sentences: tuple[str, ...] = ()
+    moves_clock: bool = False
+
+
+def due(workspace: Workspace) -> Due:
+    """Return the corrections for which tables have to be rebuilt."""
+    if not workspace.exists or not workspace.lake.exists(tables.LOG_CONTROL):
+        return Due()
+    rebuilt = workspace.batches.last_rebuild()
+    last_rebuilt = -1 if rebuilt is None else rebuilt.batch_id
+    items = [item for item in recorded(workspace, CORRECTION) if item["_batch_id"] > last_rebuilt]
+    corrections = [(item["reason"], json.loads(item["argument"])) for item in items]
+    left = [(reason, argument) for reason, argument in corrections if argument["judged"]]
+    return Due(tuple(reason for reason, _ in left), any(argument["moved_clock"] for _, argument in left))
+
+
+def corrections_after(workspace: Workspace, batch_id: int) -> list[str]:
+    """Return what ingestions after a batch have corrected, a sentence for each correction."""
+    if not workspace.lake.exists(tables.LOG_CONTROL):
+        return []
+    return [item["reason"] for item in recorded(workspace, CORRECTION) if item["_batch_id"] > batch_id]

@@ -2,7 +2,7 @@
 
 Here: comparing the table before and after, finding the records, the control item. Not here: reading the table
 (resources/sources/), the log with corrections (exclusions.py), what was recorded of earlier ones
-(recorded_corrections.py), rebuilding tables (../rebuild/).
+(control.py), rebuilding tables (../rebuild/).
 
 The upstream pipeline decides which columns identify a row: window and groups for a result. A row that has changed
 takes the place of the one that it replaces. It is judged as if it had come as it is now. In other tables only equal

@@ -40,8 +40,8 @@ from tidemark.timeops.spec import Spec
 from tidemark.timeops.spec.between_parts import has_event_time
 from tidemark.timeops.values.durations import round_lengths
 from tidemark.timeops.values.instants import NONE, Array
-from tidemark.timeops.watermark.timelines import JudgedLog
 from tidemark.timeops.watermark.tolerances import Tolerances
+from tidemark.timeops.watermark.watermarks import JudgedLog
 
 _FATE = {
     "adjust": "`adjust` moves them to it",

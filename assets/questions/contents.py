@@ -35,7 +35,7 @@ from tidemark.timeops.rules.reasons import Reason
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.values.instants import NEVER, NONE, Array, integers
 from tidemark.timeops.values.utc import Instant
-from tidemark.timeops.windows.membership import left_out
+from tidemark.timeops.windows.segment import left_out
 from tidemark.timeops.windows.sessions import CLOSED, came_alone, rules_of_sessions, sessions
 
 Group = tuple[str | None, ...]

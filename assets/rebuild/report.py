@@ -22,7 +22,7 @@ from tidemark.assets.catalog.display import metadata as show
 from tidemark.assets.catalog.display.evaluations import evaluation_of, note_failures
 from tidemark.assets.catalog.runs import Report, key
 from tidemark.assets.checks import checks_of, expectations
-from tidemark.assets.log.recorded_corrections import due
+from tidemark.assets.log.control import due
 from tidemark.assets.rebuild.decisions.forgetting import forgets
 from tidemark.assets.rebuild.decisions.replaying import decides_on_letters
 from tidemark.assets.rebuild.differences import Difference, differences_since

@@ -35,9 +35,8 @@ from tidemark.timeops.spec import WindowSpec, is_reserved
 from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ
 from tidemark.timeops.spec.top import PLACE
 from tidemark.timeops.values.utc import Instant
-from tidemark.timeops.windows.aggregates import passes_having, with_aggregates
-from tidemark.timeops.windows.first_rows import has_order
-from tidemark.timeops.windows.membership import on_events
+from tidemark.timeops.windows.aggregates import has_order, passes_having, with_aggregates
+from tidemark.timeops.windows.segment import on_events
 
 START, END = "window_start", "window_end"
 _UNSURE = "__tm_unsure"  # times alone do not show which events a session holds

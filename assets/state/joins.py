@@ -24,8 +24,7 @@ from tidemark.assets.schemas import has_partner_column, joining_events, open_col
 from tidemark.assets.state.windows import ByName, needed_rows, write_by_time
 from tidemark.resources import tables
 from tidemark.resources.batches.position import plan_end
-from tidemark.resources.delta.aside import set_aside
-from tidemark.resources.delta.ordering import ByRank, Places, Rows, in_order
+from tidemark.resources.delta.ordering import ByRank, Places, Rows, in_order, set_aside
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import ALL_ROWS
 from tidemark.resources.workspace import Workspace

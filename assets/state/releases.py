@@ -23,9 +23,8 @@ from tidemark.assets.log.exclusions import stored_columns
 from tidemark.assets.schemas import RELEASED, held_columns, payload_of
 from tidemark.resources import tables
 from tidemark.resources.batches.position import Position
-from tidemark.resources.delta.aside import rows_in_memory, set_aside
 from tidemark.resources.delta.files import Piece
-from tidemark.resources.delta.ordering import ByRank, Places, Rows, in_order
+from tidemark.resources.delta.ordering import ByRank, Places, Rows, in_order, rows_in_memory, set_aside
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import ALL_ROWS, NO_ROWS, Filters
 from tidemark.timeops import columns as c

@@ -26,7 +26,8 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.rules.time_rules import Waits
 from tidemark.timeops.values.instants import integers
-from tidemark.timeops.watermark.timelines import ACROSS, STATE, LogPlace, settled, under_other_rules, with_column
+from tidemark.timeops.watermark.timelines import ACROSS, STATE, LogPlace, under_other_rules, with_column
+from tidemark.timeops.watermark.watermarks import settled
 
 
 def one_timeline(position: Position) -> pa.Table:
@@ -56,7 +57,8 @@ def timelines_before(workspace: Workspace, position: Position) -> pa.Table:
     old, new = replace(earlier.rules, waits=waits), replace(workspace.rules, waits=waits)
     first_us = first_clock_asked_for(workspace) or first_clock_asked_for(earlier)
     place = replace(log_place(workspace, position), first_us=first_us)
-    return _with_state(_stored(earlier, position, version), lambda rows: under_other_rules(rows, old, new, place))
+    stored = _stored(earlier, position, version)
+    return _with_state(stored, lambda rows: under_other_rules(settled(rows, old, place), old, new, place))
 
 
 def timelines_at(workspace: Workspace, position: Position, version: int, waits: Waits) -> pa.Table:

@@ -33,10 +33,9 @@ from tidemark.assets.schemas import (
 )
 from tidemark.resources import tables
 from tidemark.resources.batches.position import Position
-from tidemark.resources.delta.aside import rows_in_memory, set_aside
 from tidemark.resources.delta.files import Piece
 from tidemark.resources.delta.lake import MOST_FILES
-from tidemark.resources.delta.ordering import ByRank, Rows, in_order
+from tidemark.resources.delta.ordering import ByRank, Rows, in_order, rows_in_memory, set_aside
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import ALL_ROWS, NO_ROWS, Filters, sql_condition
 from tidemark.resources.spark.amount import Amount

@@ -16,11 +16,9 @@ from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from tidemark.assets.ingestion.pending_work import all_that_is_reported, has_unprocessed
-from tidemark.assets.ingestion.ticks import clock_of_tick, why_never
-from tidemark.assets.ingestion.unknown_columns import first_met
-from tidemark.assets.ingestion.waiting_input import Waiting, waiting_input
-from tidemark.assets.log.recorded_corrections import corrections_after
+from tidemark.assets.ingestion.pending_work import all_that_is_reported, clock_of_tick, has_unprocessed, why_never
+from tidemark.assets.ingestion.waiting_input import Waiting, first_met, waiting_input
+from tidemark.assets.log.control import corrections_after
 from tidemark.assets.log.spec_changes import ensure_taken
 from tidemark.assets.planning import not_flushed
 from tidemark.assets.state.files import copies_after

@@ -15,8 +15,8 @@ from tidemark.assets.alarms.alerts import DEAD_LETTER_RATE
 from tidemark.assets.alarms.conditions import look_at
 from tidemark.assets.alarms.losses.of_batch import lost_lately
 from tidemark.assets.ingestion.waiting_input import Waiting
+from tidemark.assets.log.control import corrections_after
 from tidemark.assets.log.exclusions import excluded
-from tidemark.assets.log.recorded_corrections import corrections_after
 from tidemark.assets.log.retention import first_days
 from tidemark.assets.rebuild.decisions.erasing import unfinished
 from tidemark.assets.rebuild.decisions.forgetting import blanked

@@ -2,7 +2,7 @@
 
 Here: checks that need no Spark and open one file: its first bytes, its header or footer, the first lines of JSON; the
 layout of a table; how long an unfinished last line waits. Not here: footers of parquet files (footers.py), faults
-that only reading shows (file_records.py), the report of unknown columns (assets/ingestion/unknown_columns.py).
+that only reading shows (file_records.py), the report of unknown columns (assets/ingestion/waiting_input.py).
 """
 
 import csv

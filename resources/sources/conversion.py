@@ -26,6 +26,8 @@ from tidemark.timeops.expressions.column_types import (
 from tidemark.timeops.expressions.tokens import literal_map, quoted
 from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND
 
+FIRST_READ_ALIKE_US = -2_208_988_800_000_000
+"""The year 1900: older instants may be of another calendar, which Spark translates, and Arrow does not."""
 _OF_TIMES = {("date", "timestamp_ntz"), ("timestamp_ntz", "timestamp")}  # the latter in the zone of the source
 
 

@@ -342,7 +342,8 @@ class FilesReader(SourceReader[FilesFound]):
         from tidemark.resources.sources.file_records import read_files  # noqa: PLC0415 - see reader.py
 
         read = read_files(spark, self.source, findings.ready, place, time_zone)
-        return replace(read, states=(*read.states, *findings.touched, *counted(findings.copies, read.states)))
+        states = (*read.states, *findings.touched, *counted(findings.copies, read.states))
+        return SourceRead(read.records, states, count=read.count, plain=read.plain, by_spark=read.by_spark)
 
     def to_blame(self, spark: "SparkSession", findings: FilesFound) -> Mapping[str, InputError]:
         """Find the files that cannot be read to their end; lines were read before Spark got them."""

@@ -21,7 +21,7 @@ from tidemark.timeops.spec import Source
 if TYPE_CHECKING:  # a look must not wait for PySpark
     from pyspark.sql import DataFrame, SparkSession
 
-    from tidemark.resources.sources.parquet_files import PlainFile
+    from tidemark.resources.sources.file_records import PlainFile
     from tidemark.resources.sources.table_versions import TableVersion
 
 

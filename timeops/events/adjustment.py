@@ -1,9 +1,9 @@
 """Time adjustment: which events are accepted, with which timestamp, which are refused and why, which are released.
 
-Here: a segment of the log between Spark and the loop: narrow columns go there, and the few records that are behind
-the watermark come back (rule 3, H, A2); rules 1 and 2 (A2), the rule of release (H). Not here: the loop
-(watermark/fold.py), duplicates (duplicates.py), windows, and anything about batches: a segment may be one event or
-the whole log.
+Here: a segment of the log between Spark and the loop: narrow columns go there, with the role of each record, and the
+few records that are behind the watermark come back (rule 3, H, A2); rules 1 and 2 (A2), the rule of release (H). Not
+here: the loop (watermark/fold.py), duplicates (duplicates.py), windows, and anything about batches: a segment may be
+one event or the whole log.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,22 +25,14 @@ from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, MOVED_BY,
 from tidemark.timeops.expressions.tokens import literals
 from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.narrow import BROADCAST, fetched, to_join
-from tidemark.timeops.rules.arrival import arrival_rules
-from tidemark.timeops.rules.reasons import REASONS, Reason
+from tidemark.timeops.rules.arrival import arrival_rules, kept_early
+from tidemark.timeops.rules.reasons import AT_INGESTION, REASONS, Reason
 from tidemark.timeops.rules.time_rules import TimeRules
 from tidemark.timeops.spec import TimeSpec
 from tidemark.timeops.values.instants import Array, integers, no_numbers
-from tidemark.timeops.watermark.roles import JUDGED, kept_early_sql, role_sql
-from tidemark.timeops.watermark.timelines import (
-    CLOCK_US,
-    CLOSE,
-    ROLE,
-    T_US,
-    LogPlace,
-    by_seq,
-    judge_log,
-)
-from tidemark.timeops.watermark.watermarks import Watermarks
+from tidemark.timeops.watermark.fold import ACTIVE, AHEAD, JUDGED, OUTSIDE
+from tidemark.timeops.watermark.timelines import CLOCK_US, CLOSE, ROLE, T_US, LogPlace, by_seq
+from tidemark.timeops.watermark.watermarks import Watermarks, judge_log
 
 KEPT, FUTURE_ARRIVAL = "kept_out_of_order", "future_arrival"
 MOVED = ("early", "late", "out_of_order", KEPT, FUTURE_ARRIVAL)
@@ -324,7 +316,7 @@ def _watermarks_of_log(
 ) -> tuple[Watermarks, dict[str, Array], bool]:
     """Let the loop judge a segment of one log; return what counts ask of its records, and if no SQL was needed."""
     rows = None
-    if segment.stored is not None:
+    if segment.stored is not None:  # it needs a time that is a TIMESTAMP column: that of a text Spark computes
         rows = stored_times(segment.items, rules, segment.stored, counts=segment.counts)
     is_plain = rows is not None
     if rows is None:
@@ -367,6 +359,21 @@ def _narrow(rules: TimeRules, records: DataFrame) -> list[str]:
         gap = gap_us(Columns.of(records), window) if window.has_gap_of_records else None
         columns.append(f"{close_asked(c.T, window, rules.time.unit_us, gap)} AS {CLOSE}{w}")
     return columns
+
+
+def role_sql(rules: TimeRules) -> str:
+    """Return SQL for TINYINT, the role of a record that `judge_arrival` has judged."""
+    # An event that is refused still ends the silence of its timeline and split.
+    of_time = f"IF({c.REASON} IN ({literals(AT_INGESTION)}), {OUTSIDE}, {ACTIVE})"
+    refused = of_time if rules.follows_activity else OUTSIDE
+    accepted = f"IF({kept_early_sql(rules)}, {AHEAD}, {JUDGED})"
+    return f"CAST(IF({c.REASON} IS NULL, {accepted}, {refused}) AS TINYINT)"
+
+
+def kept_early_sql(rules: TimeRules) -> str:
+    """Return SQL of whether rule 1 keeps an accepted event with its own time, so that it moves no watermark."""
+    rule = kept_early(rules.time)
+    return "false" if rule is None else f"{rule.beyond_sql} > 0"
 
 
 def _asked_by_counts(rules: TimeRules, *, has_marks: bool) -> list[str]:

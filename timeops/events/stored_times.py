@@ -1,7 +1,7 @@
 """Times read directly from stored columns, where no SQL is needed.
 
-Here: for which rules and records that is so, and what the loop and the counts ask of these. Not here: all other
-records, whose times Spark computes (event_time.py, adjustment.py); where records are stored.
+Here: for which rules and records that is so, what the loop and the counts ask of these, and their roles, for arrays.
+Not here: all other records, whose times Spark computes (event_time.py, adjustment.py); where records are stored.
 """
 
 from collections.abc import Sequence
@@ -17,8 +17,10 @@ from tidemark.timeops.computing.materialize import Stored, from_driver
 from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.rules.arrival import kept_early
+from tidemark.timeops.rules.reasons import AT_INGESTION, CODES, REASONS
 from tidemark.timeops.rules.time_rules import TimeRules
-from tidemark.timeops.watermark.roles import AHEAD, roles
+from tidemark.timeops.values.instants import Array
+from tidemark.timeops.watermark.fold import ACTIVE, AHEAD, JUDGED, OUTSIDE
 from tidemark.timeops.watermark.timelines import CLOCK_US, ROLE, T_US
 
 WHY = "__tm_why"
@@ -132,6 +134,23 @@ def _narrow(rows: pa.Table, items: DataFrame, rules: TimeRules, texts: Sequence[
         if any(source.timestamp_by is not None for source in rules.sources):
             columns |= {ARRIVAL_US: rows[_ARRIVAL], EVENT_US: rows[_EVENT]}
     return pa.table(columns)
+
+
+def roles(
+    why: Array, event_us: Array | pa.ChunkedArray, arrival_us: Array | pa.ChunkedArray, rules: TimeRules
+) -> Array:
+    """Return the roles of records, as `adjustment.role_sql` does.
+
+    `why` is what refuses each before rule 3, as CODES; 0 for nothing.
+    """
+    refused = ACTIVE if rules.follows_activity else OUTSIDE
+    of_code = np.full(len(REASONS) + 1, refused, np.int8)
+    of_code[[CODES[reason] for reason in AT_INGESTION]], of_code[0] = OUTSIDE, JUDGED
+    role = of_code[why]
+    rule = kept_early(rules.time)
+    if rule is not None:
+        role[rule.applies(np.asarray(event_us) - np.asarray(arrival_us)) & (why == 0)] = AHEAD
+    return role
 
 
 def _timelines(texts: pa.ChunkedArray, items: DataFrame, rules: TimeRules) -> pa.Array:

@@ -12,8 +12,7 @@ import numpy as np
 
 from tidemark.timeops.values.durations import a_little_longer, round_lengths
 from tidemark.timeops.values.instants import NEVER, NONE, Array
-from tidemark.timeops.watermark.fold import Items
-from tidemark.timeops.watermark.roles import JUDGED
+from tidemark.timeops.watermark.fold import JUDGED, Items
 from tidemark.timeops.watermark.tolerances import Needed
 
 MOST_TOLERANCES = 50

@@ -20,11 +20,9 @@ from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.rules.reasons import OF_WINDOWS, REASONS, Reason
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.values.instants import NONE, Array
-from tidemark.timeops.watermark.fold import Items
-from tidemark.timeops.watermark.roles import AHEAD, JUDGED
+from tidemark.timeops.watermark.fold import AHEAD, JUDGED, Items
 from tidemark.timeops.windows.kinds import kind_of
-from tidemark.timeops.windows.membership import ENDS, FILTERED, FLUSHED_WINDOWS, MISSED, unfit
-from tidemark.timeops.windows.segment import with_flushed_windows
+from tidemark.timeops.windows.segment import ENDS, FILTERED, FLUSHED_WINDOWS, MISSED, unfit, with_flushed_windows
 
 FURTHEST_US, FURTHEST_SEQ, FURTHEST_T_US = "furthest_ahead_us", "furthest_ahead_seq", "furthest_ahead_t_us"
 """Of the accepted event that came furthest ahead of the clock: how far ahead it was, its `_arrival_seq` and its time;

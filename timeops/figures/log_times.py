@@ -17,12 +17,13 @@ import pyarrow.compute as pc
 
 from tidemark.timeops.calendar.grid import last_ends
 from tidemark.timeops.columns import ONE_TIMELINE, SEQ, SOURCE, SPLIT, TIMELINE
+from tidemark.timeops.events.stored_times import roles
 from tidemark.timeops.rules.arrival import arrival_rules
 from tidemark.timeops.rules.reasons import AT_INGESTION, CODES, REASONS, Reason
 from tidemark.timeops.rules.time_rules import TimeRules, Waiter, Waits
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.values.instants import MIN_US, NEVER, NONE, Array
-from tidemark.timeops.watermark.roles import AHEAD, roles
+from tidemark.timeops.watermark.fold import AHEAD
 from tidemark.timeops.watermark.timelines import (
     ACROSS,
     CLOCK_US,
@@ -30,13 +31,12 @@ from tidemark.timeops.watermark.timelines import (
     ROLE,
     STATE,
     T_US,
-    JudgedLog,
     LogPlace,
-    judge_log,
     own_timelines,
     under_other_rules,
     with_column,
 )
+from tidemark.timeops.watermark.watermarks import JudgedLog, judge_log, settled
 
 Alone = tuple[Array, Array, Array]
 """The verdict of rules 1 and 2 on each record, see `judged_alone`."""
@@ -96,7 +96,7 @@ class LogStart:
     def under(self, rules: TimeRules) -> pa.Table:
         """Return the timelines for records that are judged by some rules from here on."""
         rules_before, rules_here = (replace(rule_set, waits=self.waits) for rule_set in (self.rules, rules))
-        state = under_other_rules(self.state, rules_before, rules_here, self.place)
+        state = under_other_rules(settled(self.state, rules_before, self.place), rules_before, rules_here, self.place)
         return state if rules.has_across else own_timelines(state, self.rules.time)
 
     def has_reached(self, timeline: str, wanted_us: int) -> bool:

@@ -41,7 +41,7 @@ class Reason(StrEnum):
     # in `_malformed`: `to_records` and `too_large` in records.py of resources/sources/, and text_files.py there
     MALFORMED = ("malformed", Stage.INGEST, False, "the record does not fit the schema of its source")
     NO_ARRIVAL_TIME = ("no_arrival_time", Stage.INGEST, False, "nothing says when the record arrived")
-    BAD_EXPRESSION = (  # of a window: `unfit` in timeops/windows/membership.py
+    BAD_EXPRESSION = (  # of a window: `unfit` in timeops/windows/segment.py
         *("bad_expression", Stage.TIME, False),
         "the event time, or an aggregate of a window, cannot be computed from the record",
     )
@@ -58,7 +58,7 @@ class Reason(StrEnum):
         *("out_of_order", Stage.TIME, True),
         "it came behind the watermark: results for its time were final",
     )
-    # `late_of` in timeops/windows/membership.py; of sessions `_take` in timeops/windows/sessions.py
+    # `late_of` in timeops/windows/segment.py; of sessions `_take` in timeops/windows/sessions.py
     WINDOW_CLOSED = (
         *("window_closed", Stage.WINDOW, True),
         "all windows of the event had closed; the event itself was accepted",

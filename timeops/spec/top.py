@@ -1,6 +1,6 @@
 """The `top` of a window: how many of its events are rows, and in which order they are the first.
 
-Here: its keys, and the parts of an order as SQL writes them. Not here: the rows (windows/first_rows.py), the types of
+Here: its keys, and the parts of an order as SQL writes them. Not here: the rows (windows/aggregates.py), the types of
 the expressions (spec_check.py).
 """
 

@@ -29,6 +29,8 @@ from tidemark.timeops.watermark.clock import (
     window_close_watermark,
 )
 from tidemark.timeops.watermark.fold import (
+    JUDGED,
+    OUTSIDE,
     RISE,
     Findings,
     Fold,
@@ -43,7 +45,6 @@ from tidemark.timeops.watermark.fold import (
     write_rise,
 )
 from tidemark.timeops.watermark.rises import Rises
-from tidemark.timeops.watermark.roles import JUDGED, OUTSIDE
 
 # Whether a timeline is in the minimum.
 NO_EVENT, COUNTS, IDLE = 0, 1, 2
@@ -99,12 +100,7 @@ def rises_across(items: Items, start: Fold, rises: Array, across: int) -> Array:
     lowest = _tree(np.where(part == COUNTS, watermarks, NEVER))
     idle = _tree(np.where(part == COUNTS, idle_from, NEVER))
     highest = int(watermarks[part == COUNTS].max(initial=NONE))
-    state = start._replace(
-        timelines=start.timelines.copy(),
-        splits=start.splits.copy(),
-        max_close=start.max_close.copy(),
-        log=start.log.copy(),
-    )
+    state = start.copied()
     raised = np.empty(len(clock), RISE)
     columns = (clock, items.seq, items.timeline, items.split, items.role, items.closes)
     of_rises = tuple(rises[name] for name in ("item", "timeline", "computed", "set_by", "by_clock"))

@@ -35,7 +35,14 @@ from tidemark.timeops.watermark.clock import (
     waited,
     window_close_watermark,
 )
-from tidemark.timeops.watermark.roles import ACTIVE, JUDGED, OUTSIDE
+
+# The role of a record for the watermark of its timeline, see `role_sql` in events/adjustment.py.
+OUTSIDE = 0
+"""A dead letter of ingestion, which belongs to no timeline and only moves the clock. So is every record that rules 0
+to 2 refuse or that has no time, unless a rule follows activity: a timeline without any other then has no state."""
+ACTIVE = 1  # refused by rules 0 to 2, or without a time: activity that moves no watermark
+JUDGED = 2  # it has a time that rule 3 judges, and moves the watermark
+AHEAD = 3  # kept though it is early: rule 3 judges its time, and it moves no watermark
 
 COMPILED_FROM = 200_000
 """The loop is compiled from this many items on: loading the compiler takes as long as 100,000 of them."""
@@ -154,6 +161,15 @@ class Fold(NamedTuple):
     instants: Array
     rules: Any
     log: Any
+
+    def copied(self) -> "Fold":
+        """Return the same in arrays of its own, as far as the loop changes them."""
+        return self._replace(
+            timelines=self.timelines.copy(),
+            splits=self.splits.copy(),
+            max_close=self.max_close.copy(),
+            log=self.log.copy(),
+        )
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
 """The timelines of a log as a table between two segments, and as the arrays of the loop within one.
 
-Here: what is stored of a timeline, the rules of a spec as the loop takes them, judging a segment of one log. Not
-here: the loop (fold.py), records with a payload (events/adjustment.py), where the table is stored (assets/state).
+Here: what is stored of a timeline, a segment and the rules of a spec as the loop takes them. Not here: the loop
+(fold.py), judging a segment (watermarks.py), where the table is stored (assets/state).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,6 @@ from tidemark.timeops.errors import InputError
 from tidemark.timeops.rules.time_rules import TimeRules, Waits
 from tidemark.timeops.spec import TimeSpec
 from tidemark.timeops.values.instants import MIN_US, NEVER, NONE, Array, integers, nulled
-from tidemark.timeops.watermark import across as all_timelines
 from tidemark.timeops.watermark import fold as f
 from tidemark.timeops.watermark.clock import (
     ARRIVAL_CLOCK,
@@ -27,8 +26,7 @@ from tidemark.timeops.watermark.clock import (
     arrival_clock_watermark,
     waited,
 )
-from tidemark.timeops.watermark.rises import Rises
-from tidemark.timeops.watermark.roles import JUDGED, OUTSIDE
+from tidemark.timeops.watermark.fold import JUDGED, OUTSIDE
 
 # Narrow columns of the items of a segment, besides TIMELINE, SEQ, SOURCE and SPLIT.
 T_US, CLOCK_US, ROLE = "t", "clock", "role"
@@ -89,131 +87,61 @@ class LogPlace:
 
 
 @dataclass(frozen=True)
-class JudgedLog:
-    """The loop's judgement of a segment of one log.
+class SegmentArrays:
+    """A segment of one log as the arrays of the loop.
 
     Attributes:
-        rises: How the watermarks rose, and which items are behind the watermark they find.
+        items: Its items.
+        start: The state before it.
         names: The timelines, in the order of their index.
-        splits: The `source` and `split` of each split, in the order of their index; no rows without splits.
-        state: STATE after the segment.
-        across: The index of the timeline that represents all; None where no window asks for it.
-        adjusts: Rule 3 moves what is out of order to the watermark.
-    """
-
-    rises: Rises
-    names: pa.Array
-    splits: pa.Table
-    state: pa.Table
-    across: int | None = None
-    adjusts: bool = False
-
-    @property
-    def t(self) -> Array:
-        """The time of each item after rule 3; any number where there is none."""
-        late = self.rises.findings.out_of_order
-        if not (self.adjusts and len(late)):
-            return self.rises.items.t
-        t = self.rises.items.t.copy()
-        t[late["item"]] = late["watermark"]
-        return t
-
-    def accepted_of(self, sources: Sequence[str], *, drops: bool) -> Array:
-        """Return the items of some sources that the rules accept; of all sources if there are no splits.
-
-        Args:
-            sources: The names of the sources.
-            drops: Rule 3 drops what is out of order.
-        """
-        items = self.rises.items
-        is_accepted = items.role >= JUDGED
-        if drops:
-            is_accepted[self.rises.findings.out_of_order["item"]] = False
-        item: Array = np.flatnonzero(is_accepted)
-        if len(items.split):
-            is_of_these = np.asarray(pc.is_in(self.splits["source"], value_set=pa.array(sources, pa.string())))
-            item = item[is_of_these[items.split[item]]]
-        return item
-
-    @property
-    def behind(self) -> pa.Table:
-        """`_arrival_seq`, `watermark`, `set_by` of the items that are behind the watermark they find."""
-        rows = self.rises.findings.out_of_order
-        return self._behind(rows["item"], rows["watermark"], rows["set_by"])
-
-    @property
-    def behind_across(self) -> pa.Table:
-        """The same of the watermark across timelines; an item that rule 3 drops may be among them."""
-        if self.across is None:
-            return self._behind(*[np.zeros(0, np.int64)] * 3)
-        t, item = self.t, np.flatnonzero(self.rises.items.role >= JUDGED)
-        met = self.rises.before(np.full(len(item), self.across), item)
-        is_late = met.value > t[item]
-        return self._behind(item[is_late], met.value[is_late], met.set_by[is_late])
-
-    def _behind(self, item: Array, watermark: Array, set_by: Array) -> pa.Table:
-        return pa.table({SEQ: self.rises.items.seq[item], "watermark": watermark, "set_by": nulled(set_by)})
-
-
-def judge_log(
-    items: pa.Table,
-    before: pa.Table,
-    rules: TimeRules,
-    place: LogPlace,
-    *,
-    measures: bool = False,
-    across: str = ACROSS,
-) -> JudgedLog:
-    """Judge a segment of one log.
-
-    Args:
-        items: The items: `_arrival_seq`, `t`, `clock`, `role`, and as far as the rules ask for them `_timeline`,
-            `_source`, `_split`, `close0` and so on; in the order of the log.
-        before: STATE before the segment.
+        splits: Their splits.
+        state: STATE before it.
         rules: The rules of time.
-        place: Where the segment is in the log.
-        measures: Whether the loop finds how far each item is behind the watermark.
-        across: The name of the timeline that represents all, where windows ask for it.
-
-    Raises:
-        InputError: A timeline has too many splits.
     """
-    texts = {name: _Coded.of(items[name]) for name in (TIMELINE, SOURCE, SPLIT) if name in items.column_names}
-    role = items[ROLE].to_numpy()
-    names = _names(texts.get(TIMELINE), role, before, across if rules.has_across else None)
-    timeline = _timeline_of(texts.get(TIMELINE), role, names)
-    splits = _Splits.of(_Memberships(timeline, role, texts), before, names, rules)
-    clock = integers(items[CLOCK_US])
-    arrays = f.Items(
-        seq=integers(items[SEQ]),
-        t=integers(items[T_US]),
-        clock=clock,
-        timeline=timeline,
-        split=splits.of_items,
-        role=np.asarray(role, np.int8),
-        closes=_closes(items, len(rules.windows_to_close)),
-        tick=_tick(place, clock),
-    )
-    start = _with_grids(_start(before, names, splits, rules, place), arrays, rules)
-    across_index = pc.index(names, across).as_py() if rules.has_across else -1
-    if across_index >= 0:
-        all_timelines.raise_at_start(start, across_index)
-    state = start._replace(
-        timelines=start.timelines.copy(),
-        splits=start.splits.copy(),
-        max_close=start.max_close.copy(),
-        log=start.log.copy(),
-    )
-    findings = f.fold(arrays, state, measures=measures)
-    if across_index >= 0:
-        findings = all_timelines.with_across(arrays, start, findings, across_index)
-        all_timelines.publish(arrays, start, findings, state, across_index)
-    by_split = pa.table({"source": splits.sources, "split": splits.values})
-    return JudgedLog(
-        *(Rises(arrays, start, findings), names, by_split, _state(state, names, splits, before, rules)),
-        across=None if across_index < 0 else across_index,
-        adjusts=rules.time.out_of_order == "adjust",
-    )
+
+    items: f.Items
+    start: f.Fold
+    names: pa.Array
+    splits: "_Splits"
+    state: pa.Table
+    rules: TimeRules
+
+    @classmethod
+    def of(
+        cls, items: pa.Table, state: pa.Table, rules: TimeRules, place: LogPlace, across: str = ACROSS
+    ) -> "SegmentArrays":
+        """Return the arrays of a segment; arguments as of `judge_log` in watermarks.py.
+
+        Raises:
+            InputError: A timeline has too many splits.
+        """
+        texts = {name: _Coded.of(items[name]) for name in (TIMELINE, SOURCE, SPLIT) if name in items.column_names}
+        role = items[ROLE].to_numpy()
+        names = _names(texts.get(TIMELINE), role, state, across if rules.has_across else None)
+        timeline = _timeline_of(texts.get(TIMELINE), role, names)
+        splits = _Splits.of(_Memberships(timeline, role, texts), state, names, rules)
+        clock = integers(items[CLOCK_US])
+        arrays = f.Items(
+            seq=integers(items[SEQ]),
+            t=integers(items[T_US]),
+            clock=clock,
+            timeline=timeline,
+            split=splits.of_items,
+            role=np.asarray(role, np.int8),
+            closes=_closes(items, len(rules.windows_to_close)),
+            tick=_tick(place, clock),
+        )
+        start = _with_grids(_start(state, names, splits, rules, place), arrays, rules)
+        return cls(arrays, start, names, splits, state, rules)
+
+    @property
+    def source_of_split(self) -> pa.Table:
+        """The `source` and `split` of each split, in the order of their index; no rows without splits."""
+        return pa.table({"source": self.splits.sources, "split": self.splits.values})
+
+    def state_after(self, arrays: f.Fold) -> pa.Table:
+        """Return STATE after the segment, from the arrays that the loop has left."""
+        return _state(arrays, self.names, self.splits, self.state, self.rules)
 
 
 def arrival_watermark(clock_us: int | None, time: TimeSpec) -> int | None:
@@ -235,22 +163,13 @@ def own_timelines(state: pa.Table, time: TimeSpec) -> pa.Table:
     return state.filter(pc.not_equal(state[TIMELINE], ACROSS)) if time.over else state
 
 
-def settled(state: pa.Table, rules: TimeRules, place: LogPlace) -> pa.Table:
-    """Return the timelines when the clock has come to `before_us`, without an event since their rows were written.
-
-    The rows of `state`, which is STATE, may be of different clocks.
-    """
-    return judge_log(_NO_ITEMS, state, rules, place).state
-
-
-def under_other_rules(state: pa.Table, before: TimeRules, rules: TimeRules, place: LogPlace) -> pa.Table:
+def under_other_rules(timelines: pa.Table, before: TimeRules, rules: TimeRules, place: LogPlace) -> pa.Table:
     """Return the timelines from the place in the log on where other rules begin to hold.
 
     What the rules before did not ask for is counted from here on: silences, and the windows that a silence closes.
-    What was one split so far, as there was one source, is the split of that source. The rows of `state` may be of
-    different clocks.
+    What was one split so far, as there was one source, is the split of that source. `timelines` is STATE there by the
+    rules before, see `settled` in watermarks.py.
     """
-    timelines = settled(state, before, place)
     if not len(timelines) or place.before_us is None:
         return timelines
     if rules.follows_activity and not before.follows_activity:
@@ -296,14 +215,6 @@ def _with_out_of_orderness(state: pa.Table, rules: TimeRules, place: LogPlace) -
 
 
 # From tables to arrays.
-
-
-_NO_ITEMS = pa.schema(
-    [
-        *[(name, pa.int64()) for name in (SEQ, T_US, CLOCK_US, ROLE)],
-        *[(name, pa.string()) for name in (TIMELINE, SOURCE, SPLIT)],
-    ]
-).empty_table()
 
 
 def by_seq(items: pa.Table) -> pa.Table:

@@ -19,7 +19,7 @@ import numpy as np
 from tidemark.timeops.values.instants import MIN_US, NEVER, NONE, Array
 from tidemark.timeops.watermark import fold as f
 from tidemark.timeops.watermark.clock import ARRIVAL_CLOCK, NOTHING, WINDOW_CLOSE
-from tidemark.timeops.watermark.timelines import JudgedLog
+from tidemark.timeops.watermark.watermarks import JudgedLog
 
 _INFINITE = 400_000_000_000_000_000
 """More than there is between the years 0001 and 9999: with it no event raises a watermark above any other."""

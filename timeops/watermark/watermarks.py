@@ -1,7 +1,8 @@
-"""The watermarks of a segment, of one log or of several side by side, as events and windows look them up.
+"""The watermarks of a segment: found by the loop, log by log, and as events and windows look them up.
 
-Here: which log a timeline is of, and the answer of each log put in its rows. Not here: judging the segment of one log
-(timelines.py), its look-ups (rises.py).
+Here: judging a segment of one log, from its narrow columns through the loop to the state after it; which log a
+timeline is of, and the answer of each log put in its rows. Not here: the loop (fold.py), its arrays, the stored table
+(timelines.py), look-ups in one log (rises.py), records with a payload (events/adjustment.py).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,14 +14,141 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.timeops.columns import SEQ, TIMELINE
-from tidemark.timeops.values.instants import NONE, Array
+from tidemark.timeops.columns import SEQ, SOURCE, SPLIT, TIMELINE
+from tidemark.timeops.rules.time_rules import TimeRules
+from tidemark.timeops.values.instants import NONE, Array, nulled
+from tidemark.timeops.watermark.across import publish, raise_at_start, with_across
+from tidemark.timeops.watermark.fold import AHEAD, JUDGED, fold
 from tidemark.timeops.watermark.rises import Reached, Rises, Watermark
-from tidemark.timeops.watermark.roles import AHEAD, JUDGED
-from tidemark.timeops.watermark.timelines import STATE, JudgedLog
+from tidemark.timeops.watermark.timelines import ACROSS, CLOCK_US, ROLE, STATE, T_US, LogPlace, SegmentArrays
 
 Timelines: TypeAlias = pa.ChunkedArray | pa.DictionaryArray
 """`_timeline` of some rows."""
+
+
+@dataclass(frozen=True)
+class JudgedLog:
+    """The loop's judgement of a segment of one log.
+
+    Attributes:
+        rises: How the watermarks rose, and which items are behind the watermark they find.
+        names: The timelines, in the order of their index.
+        splits: The `source` and `split` of each split, in the order of their index; no rows without splits.
+        state: STATE after the segment.
+        across: The index of the timeline that represents all; None where no window asks for it.
+        adjusts: Rule 3 moves what is out of order to the watermark.
+    """
+
+    rises: Rises
+    names: pa.Array
+    splits: pa.Table
+    state: pa.Table
+    across: int | None = None
+    adjusts: bool = False
+
+    @property
+    def t(self) -> Array:
+        """The time of each item after rule 3; any number where there is none."""
+        late = self.rises.findings.out_of_order
+        if not (self.adjusts and len(late)):
+            return self.rises.items.t
+        t = self.rises.items.t.copy()
+        t[late["item"]] = late["watermark"]
+        return t
+
+    def accepted_of(self, sources: Sequence[str], *, drops: bool) -> Array:
+        """Return the items of some sources that the rules accept; of all sources if there are no splits.
+
+        Args:
+            sources: The names of the sources.
+            drops: Rule 3 drops what is out of order.
+        """
+        items = self.rises.items
+        is_accepted = items.role >= JUDGED
+        if drops:
+            is_accepted[self.rises.findings.out_of_order["item"]] = False
+        item: Array = np.flatnonzero(is_accepted)
+        if len(items.split):
+            is_of_these = np.asarray(pc.is_in(self.splits["source"], value_set=pa.array(sources, pa.string())))
+            item = item[is_of_these[items.split[item]]]
+        return item
+
+    @property
+    def behind(self) -> pa.Table:
+        """`_arrival_seq`, `watermark`, `set_by` of the items that are behind the watermark they find."""
+        rows = self.rises.findings.out_of_order
+        return self._behind(rows["item"], rows["watermark"], rows["set_by"])
+
+    @property
+    def behind_across(self) -> pa.Table:
+        """The same of the watermark across timelines; an item that rule 3 drops may be among them."""
+        if self.across is None:
+            return self._behind(*[np.zeros(0, np.int64)] * 3)
+        t, item = self.t, np.flatnonzero(self.rises.items.role >= JUDGED)
+        met = self.rises.before(np.full(len(item), self.across), item)
+        is_late = met.value > t[item]
+        return self._behind(item[is_late], met.value[is_late], met.set_by[is_late])
+
+    def _behind(self, item: Array, watermark: Array, set_by: Array) -> pa.Table:
+        return pa.table({SEQ: self.rises.items.seq[item], "watermark": watermark, "set_by": nulled(set_by)})
+
+
+def judge_log(
+    items: pa.Table,
+    before: pa.Table,
+    rules: TimeRules,
+    place: LogPlace,
+    *,
+    measures: bool = False,
+    across: str = ACROSS,
+) -> JudgedLog:
+    """Judge a segment of one log.
+
+    Args:
+        items: The items: `_arrival_seq`, `t`, `clock`, `role`, and as far as the rules ask for them `_timeline`,
+            `_source`, `_split`, `close0` and so on; in the order of the log.
+        before: STATE before the segment.
+        rules: The rules of time.
+        place: Where the segment is in the log.
+        measures: Whether the loop finds how far each item is behind the watermark.
+        across: The name of the timeline that represents all, where windows ask for it.
+
+    Raises:
+        InputError: A timeline has too many splits.
+    """
+    arrays = SegmentArrays.of(items, before, rules, place, across)
+    start, across_index = arrays.start, pc.index(arrays.names, across).as_py() if rules.has_across else -1
+    if across_index >= 0:
+        raise_at_start(start, across_index)
+    state = start.copied()
+    findings = fold(arrays.items, state, measures=measures)
+    if across_index >= 0:
+        findings = with_across(arrays.items, start, findings, across_index)
+        publish(arrays.items, start, findings, state, across_index)
+    return JudgedLog(
+        Rises(arrays.items, start, findings),
+        arrays.names,
+        arrays.source_of_split,
+        arrays.state_after(state),
+        across=None if across_index < 0 else across_index,
+        adjusts=rules.time.out_of_order == "adjust",
+    )
+
+
+_NO_ITEMS = pa.schema(
+    [
+        *[(name, pa.int64()) for name in (SEQ, T_US, CLOCK_US, ROLE)],
+        *[(name, pa.string()) for name in (TIMELINE, SOURCE, SPLIT)],
+    ]
+).empty_table()
+
+
+def settled(state: pa.Table, rules: TimeRules, place: LogPlace) -> pa.Table:
+    """Return the timelines when the clock has come to `before_us`, without an event since their rows were written.
+
+    The rows of `state`, which is STATE, may be of different clocks.
+    """
+    return judge_log(_NO_ITEMS, state, rules, place).state
 
 
 @dataclass(frozen=True)

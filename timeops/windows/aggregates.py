@@ -1,28 +1,32 @@
-"""Aggregates of windows, which cannot fail a batch: at once or in parts, and which results `having` shows.
+"""Aggregates of windows, which cannot fail a batch, at once or in parts; and the first rows of groups (`top`).
 
-Here: aggregates over the rows of groups, also next to their first rows, and what is made of them. In parts: count,
-sum, min, max and avg of numbers; any other aggregate, and these with DISTINCT, FILTER or something around them, needs
-all rows at once. Not here: rows on which an argument fails, which have no part in a result (membership.py); the parts
-themselves (aligned.py).
+Here: aggregates over the rows of groups, the first events of each window and group, and which results `having` shows.
+In parts: count, sum, min, max and avg of numbers; any other aggregate, and these with DISTINCT, FILTER or something
+around them, needs all rows at once. Not here: rows on which an argument fails, which have no part in a result
+(segment.py); the parts themselves (aligned.py); the keys of `top` (spec/top.py).
+
+Spark keeps no more than the first rows of each group while it sorts, so that no group is in memory as a whole.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, GroupedData
 from pyspark.sql import functions as F
-from pyspark.sql.types import DoubleType, FloatType, IntegralType, LongType
+from pyspark.sql.types import DataType, DoubleType, FloatType, IntegralType, LongType, MapType, VariantType
 
-from tidemark.timeops.columns import same_in
-from tidemark.timeops.expressions.aggregates import cut, without_minus_zeros, without_overflow, wrapped_away
+from tidemark.timeops import columns as c
+from tidemark.timeops.expressions.aggregates import cut, without_minus_zeros, wrapped_away
 from tidemark.timeops.expressions.bounds import bounded
 from tidemark.timeops.expressions.tokens import calls, quoted, tokenize
-from tidemark.timeops.expressions.try_expression import Columns
-from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.windows.first_rows import first_rows
-from tidemark.timeops.windows.membership import group_names
+from tidemark.timeops.expressions.try_expression import Columns, parts, without_minus_zero
+from tidemark.timeops.spec import WindowSpec, is_reserved
+from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ
+from tidemark.timeops.spec.top import PLACE
+from tidemark.timeops.windows.segment import group_names
 
 _NUMBERS = (IntegralType, FloatType, DoubleType)  # sums of decimals have a precision that grows with each step
+_WITHOUT_ORDER = (MapType, VariantType)
 
 
 def with_aggregates(groups: GroupedData, aggregates: Mapping[str, str], *extra: Column) -> DataFrame:
@@ -53,31 +57,56 @@ def with_aggregates(groups: GroupedData, aggregates: Mapping[str, str], *extra: 
     return summed.selectExpr(*map(quoted, first), *named, *map(quoted, last))
 
 
-def results_of(contents: DataFrame, keys: tuple[str, ...], window: WindowSpec, *extra: Column) -> DataFrame:
-    """Return the window's results over rows with the columns of `membership.with_groups`, and `extra` after them.
-
-    With `top` these are the first rows, and aggregates are next to each of them. `keys` are the columns that
-    distinguish the windows of a group.
-    """
-    columns, groups = Columns.of(contents), [*keys, *group_names(window)]
-    rows = None if window.top is None else first_rows(contents, keys, window)
-    if rows is not None and not window.aggregates and not extra:
-        return rows
-    aggregates = {name: without_overflow(text, columns) for name, text in window.aggregates.items()}
-    of_groups = with_aggregates(contents.groupBy(*groups), aggregates, *extra)
-    if rows is None:
-        return of_groups
-    values = [f"of_group.{quoted(name)}" for name in of_groups.columns if name not in groups]
-    joined = rows.alias("row").join(of_groups.alias("of_group"), same_in("row", "of_group", groups))
-    return joined.selectExpr("row.*", *values)
-
-
 def passes_having(columns: Columns, having: str | None) -> Column:
     """Return BOOLEAN, never null: `having` is true of a result, or fails on it; an undecided one is shown."""
     if having is None:
         return F.lit(True)
     passes, fails = f"coalesce({columns.read(having).sql}, false)", columns.any_fails([having])
     return F.expr(passes if fails is None else f"{fails} OR {passes}")
+
+
+# The first events of a window.
+
+
+def has_order(kind: DataType) -> bool:
+    """Return whether of two values of a type one is the lower one, or they are equal."""
+    return not any(isinstance(part, _WITHOUT_ORDER) for part in parts(kind))
+
+
+def first_rows(contents: DataFrame, keys: Sequence[str], window: WindowSpec) -> DataFrame:
+    """Return the first events of each window and group of a window with `top`.
+
+    `contents` are events with the columns of `segment.with_groups`; `keys` distinguish the windows of a group.
+
+    Returns:
+        `keys`, the columns of groups, `_rank` from 1, and `WindowSpec.event_columns`.
+    """
+    assert window.top is not None
+    columns = Columns.of(contents)
+    # Rows of one group have one value of it, as they have in aggregates.
+    groups = [f"{without_minus_zero(name, columns.types[name])} AS {name}" for name in group_names(window)]
+    same, order = ", ".join([*keys, *group_names(window)]), ", ".join(_order(columns, window))
+    place = f"row_number() OVER (PARTITION BY {same} ORDER BY {order}) AS {PLACE}"
+    shown = map(quoted, window.event_columns(contents.columns))
+    return contents.selectExpr(*keys, *groups, place, *shown).where(f"{PLACE} <= {window.top.n}")
+
+
+def _order(columns: Columns, window: WindowSpec) -> list[str]:
+    """Return the parts of ORDER BY that say which events are first; no two events are the same in all of them.
+
+    Results have no number. They differ in their own columns, which begin with start, end and groups. Rows of a join
+    have the numbers of their events.
+    """
+    assert window.top is not None
+    values = [(order, columns.read(order.expression)) for order in window.top.orders]
+    by = [order.sql(without_minus_zero(value.sql, value.type)) for order, value in values]
+    if window.input is None:
+        return [*by, c.TIMESTAMP, c.SEQ]
+    of_result = [quoted(name) for name, kind in columns.types.items() if not is_reserved(name) and has_order(kind)]
+    return [*by, c.TIMESTAMP, *(name for name in (LEFT_SEQ, RIGHT_SEQ) if name in columns.types), *of_result]
+
+
+# Aggregates in parts.
 
 
 @dataclass(frozen=True)

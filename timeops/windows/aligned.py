@@ -34,8 +34,8 @@ from tidemark.timeops.columns import CLOCK, SEQ, T_FINAL, TIMELINE, W_BEFORE, W_
 from tidemark.timeops.events.adjustment import with_both_ends
 from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.windows.aggregates import Partial, partials_of, results_of
-from tidemark.timeops.windows.membership import (
+from tidemark.timeops.windows.aggregates import Partial, partials_of
+from tidemark.timeops.windows.segment import (
     BY_END,
     END,
     ENDS,
@@ -44,19 +44,17 @@ from tidemark.timeops.windows.membership import (
     MISSED,
     RANK,
     Rank,
+    WindowSegment,
+    closing_watermarks,
     flushed_between,
     group_names,
     late_of,
     left_out,
-    place,
-    with_groups,
-)
-from tidemark.timeops.windows.segment import (
-    WindowSegment,
-    closing_watermarks,
     may_be_late,
+    place,
     with_end_once,
     with_flushed_windows,
+    with_groups,
 )
 
 MOST_ASSIGNED = 3
@@ -69,7 +67,7 @@ _SLICE = "__tm_slice"  # an instant in the slice, or in the first one of a span,
 
 
 def sliced_results(segment: WindowSegment, window: WindowSpec) -> DataFrame | None:
-    """Return the aggregates of the windows that close in the segment, by `membership.BY_END` and `group_names`.
+    """Return the aggregates of the windows that close in the segment, by `segment.BY_END` and `group_names`.
 
     None where slices are not worth it, or an aggregate has no parts: events go to windows one by one then.
     """
@@ -147,13 +145,14 @@ class AlignedWindows:
     merges: ClassVar[bool] = False
     needs_others: ClassVar[bool] = False
     needs_after_flush: ClassVar[bool] = False
+    result_keys: ClassVar[tuple[str, ...]] = BY_END
 
     def start_of(self, end_us: str) -> str:
         """Return the start of the window with this end."""
         return start_of(end_us, self.window)
 
     def place(self, events: DataFrame) -> DataFrame:
-        """Add the windows that each event is in, and the windows that it missed: membership.place."""
+        """Add the windows that each event is in, and the windows that it missed: segment.place."""
         return place(events, ends_of(T_FINAL, self.window), self.window)
 
     def placed(self, _segment: WindowSegment, /) -> None:
@@ -169,11 +168,6 @@ class AlignedWindows:
             passing = passing.withColumn(END, F.expr(last_end_of(T_FINAL, self.window)))
             placed = passing.where(f"{END} IS NOT NULL AND {open_to(END, W_BEFORE, self.window)}")
         return with_groups(segment.closing(placed, self.window), self.window)
-
-    def closed_results(self, segment: WindowSegment) -> DataFrame:
-        """Return the results of the windows that close in the segment."""
-        sliced = sliced_results(segment, self.window)
-        return results_of(self.closed_contents(segment), BY_END, self.window) if sliced is None else sliced
 
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:
         """Add `_watermark`, just after the item that closed the window."""

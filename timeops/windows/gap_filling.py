@@ -34,14 +34,19 @@ from tidemark.timeops.expressions.try_expression import Columns, as_json
 from tidemark.timeops.rules.time_rules import TimeRules
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import with_aggregates
-from tidemark.timeops.windows.membership import BY_END, END, START, group_names, left_out, with_groups
 from tidemark.timeops.windows.segment import (
     AFTER_SEQ,
+    BY_END,
+    END,
+    START,
     WindowSegment,
     columns_of,
+    group_names,
+    left_out,
     no_seq,
     not_passed,
     watermarks_after,
+    with_groups,
 )
 
 Span = tuple[int, int]
@@ -65,7 +70,7 @@ _OWED = "rows for windows with no event, more than its `empty_max`"
 def reaching(events: DataFrame, window: WindowSpec) -> DataFrame:
     """Return the accepted events of a segment that reach a window on a grid.
 
-    They have the group columns of `membership.with_groups`, and `__tm_first_end` and `__tm_last_end` of the windows
+    They have the group columns of `segment.with_groups`, and `__tm_first_end` and `__tm_last_end` of the windows
     that each reaches: the ones that it is in and that had not closed.
     """
     earliest = end_after(c.shifted(c.T_FINAL, -window.ends_inside_us), window)
@@ -78,7 +83,7 @@ def reaching(events: DataFrame, window: WindowSpec) -> DataFrame:
 def seen_groups(events: DataFrame, window: WindowSpec) -> DataFrame:
     """Return the groups of accepted events that reach a window on a grid, each once.
 
-    The columns are `_timeline`, `membership.group_names`, `__tm_first_end` and `__tm_last_end`.
+    The columns are `_timeline`, `segment.group_names`, `__tm_first_end` and `__tm_last_end`.
     """
     return once(reaching(events, window), window)
 
@@ -116,7 +121,7 @@ def flushed_of_groups(groups: DataFrame, adjusted: Adjusted, window: WindowSpec)
 def empty_rows(results: DataFrame, segment: WindowSegment, window: WindowSpec, only: Span | None) -> DataFrame:
     """Return the rows of windows with no event that a segment brings.
 
-    `results` are the rows of the windows that close in it and hold events, by `membership.BY_END` and `group_names`,
+    `results` are the rows of the windows that close in it and hold events, by `segment.BY_END` and `group_names`,
     with the aggregates. Of the windows in `only` any number may be empty; without it `empty_max` may be.
 
     Returns:
@@ -164,7 +169,7 @@ def _owed(
     *,
     only: Span | None,
 ) -> DataFrame:
-    """Return the windows without an event that the segment brings, by `membership.BY_END` and group columns.
+    """Return the windows without an event that the segment brings, by `segment.BY_END` and group columns.
 
     `rows` are the windows that have a row: they close in the segment and hold events, or a flush closed them.
     """
@@ -214,7 +219,7 @@ def _marks_reached(owed: DataFrame, groups: DataFrame, fresh: DataFrame, segment
     """Find when an event of the segment came into owed windows or later ones of their timelines.
 
     Returns:
-        `membership.BY_END` and `__tm_reached_w` BIGINT, the watermark just after the item; null where that was before
+        `segment.BY_END` and `__tm_reached_w` BIGINT, the watermark just after the item; null where that was before
         the segment.
     """
     reached_by = fresh.select(c.TIMELINE, F.col(LAST_END).alias(END), F.col(c.SEQ).alias(AFTER_SEQ))

@@ -11,8 +11,7 @@ from pyspark.sql import DataFrame
 
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aligned import AlignedWindows
-from tidemark.timeops.windows.membership import BY_BOUNDS, BY_END, Rank
-from tidemark.timeops.windows.segment import Placed, WindowSegment
+from tidemark.timeops.windows.segment import BY_BOUNDS, BY_END, Placed, Rank, WindowSegment
 from tidemark.timeops.windows.sessions import Sessions
 from tidemark.timeops.windows.sliding import SlidingWindows
 
@@ -64,19 +63,20 @@ class WindowKind(Protocol):
     def closed_contents(self, segment: WindowSegment) -> DataFrame:
         """Return the events of the windows that close in the segment, by `keys_of` and group: a row per window.
 
-        Asked by the kind itself for its results, and where a flush closes windows, for what stays closed.
+        Asked once a segment, of a window with one result, and where a flush closes windows, for what stays closed.
         """
 
-    def closed_results(self, segment: WindowSegment) -> DataFrame:
-        """Return the aggregates of the same, one row per window and group.
+    @property
+    def result_keys(self) -> tuple[str, ...]:
+        """The columns of `closed_contents` that distinguish the windows of a group.
 
-        Asked once a segment, of a window with one result.
+        With `_watermark`, where that is known by then.
         """
 
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:
         """Add to results of closed windows `_watermark` BIGINT: just after the item that closed each.
 
-        It is null where no item did: a flush. Asked after `closed_results`, and for rows of windows without events.
+        It is null where no item did: a flush. Asked after `closed_contents`, and for rows of windows without events.
         """
 
     def contents_so_far(self, segment: WindowSegment, rank: Rank) -> DataFrame:

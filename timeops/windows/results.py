@@ -7,16 +7,18 @@ needs. Not here: who is in a window and when it closed, which differs by kind (k
 
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.timeops.calendar.grid import instant_of_end
 from tidemark.timeops.columns import LATENESS, TIMELINE, W_END, W_SET_BY, WATERMARK, same_in
+from tidemark.timeops.expressions.aggregates import without_overflow
 from tidemark.timeops.expressions.tokens import literal, quoted
 from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.top import PLACE
-from tidemark.timeops.windows.aggregates import passes_having, results_of
+from tidemark.timeops.windows.aggregates import first_rows, passes_having, with_aggregates
+from tidemark.timeops.windows.aligned import sliced_results
 from tidemark.timeops.windows.gap_filling import (
     REACHED_W,
     Span,
@@ -27,7 +29,6 @@ from tidemark.timeops.windows.gap_filling import (
     seen_groups,
 )
 from tidemark.timeops.windows.kinds import WindowKind, keys_of, kind_of
-from tidemark.timeops.windows.membership import BY_FLUSH, END, OPEN_IN, START, group_names
 from tidemark.timeops.windows.revisions import (
     CAUSE,
     IS_FINAL,
@@ -37,7 +38,17 @@ from tidemark.timeops.windows.revisions import (
     REVISION,
     revised_contents,
 )
-from tidemark.timeops.windows.segment import WindowSegment, not_passed, of_contents, with_watermark_met
+from tidemark.timeops.windows.segment import (
+    BY_FLUSH,
+    END,
+    OPEN_IN,
+    START,
+    WindowSegment,
+    group_names,
+    not_passed,
+    of_contents,
+    with_watermark_met,
+)
 
 _NEXT = "__tm_next"
 _NEEDED = "__tm_needed"
@@ -57,16 +68,38 @@ def window_results(segment: WindowSegment, window: WindowSpec, *, only: Span | N
         Revisions that do not pass `having` are rows too. So are the rows that retract the results of a replaced
         session. Where there may be such rows, `__tm_passes` says so; see `passing`.
     """
-    kind, materialize = kind_of(window), segment.execution.materialize
+    kind = kind_of(window)  # AlignedWindows, as of a tumbling window, Sessions or SlidingWindows
+    materialize = segment.execution.materialize
     if window.revises:
         return _in_revisions(segment, kind, only)
-    results = kind.closed_results(segment)
+    results = sliced_results(segment, window)  # None unless its windows overlap much: an event is in many of them
+    if results is None:
+        results = results_of(kind.closed_contents(segment), kind.result_keys, window)
     if window.empty:
         results = materialize(results)
         owed = empty_rows(results, segment, window, only)
         results = materialize(results.unionByName(owed, allowMissingColumns=True))
     rows = _shaped(_final(results, segment, kind), segment, window)
     return rows if window.having is None else rows.where(passes_having(Columns.of(rows), window.having))
+
+
+def results_of(contents: DataFrame, keys: tuple[str, ...], window: WindowSpec, *extra: Column) -> DataFrame:
+    """Return the window's results over rows with the columns of `segment.with_groups`, and `extra` after them.
+
+    With `top` these are the first rows, and aggregates are next to each of them. `keys` are the columns that
+    distinguish the windows of a group.
+    """
+    columns, groups = Columns.of(contents), [*keys, *group_names(window)]
+    rows = None if window.top is None else first_rows(contents, keys, window)
+    if rows is not None and not window.aggregates and not extra:
+        return rows
+    aggregates = {name: without_overflow(text, columns) for name, text in window.aggregates.items()}
+    of_groups = with_aggregates(contents.groupBy(*groups), aggregates, *extra)
+    if rows is None:
+        return of_groups
+    values = [f"of_group.{quoted(name)}" for name in of_groups.columns if name not in groups]
+    joined = rows.alias("row").join(of_groups.alias("of_group"), same_in("row", "of_group", groups))
+    return joined.selectExpr("row.*", *values)
 
 
 def _in_revisions(segment: WindowSegment, kind: WindowKind, only: Span | None) -> DataFrame:
@@ -176,7 +209,7 @@ def still_needed(
             windows that revise their results `events_as_they_came`.
         segments: The windows, whose events share a frame, each with the segment as it meets it; only the first may
             know where the events are placed.
-        named: The names of the windows that need each are added, in `membership.OPEN_IN`.
+        named: The names of the windows that need each are added, in `segment.OPEN_IN`.
     """
     flags = [f"{_NEEDED}{number}" for number in range(len(segments))]
     marked = events

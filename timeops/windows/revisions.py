@@ -31,8 +31,7 @@ from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.values.instants import NONE, Array, integers
 from tidemark.timeops.watermark.watermarks import Watermarks
 from tidemark.timeops.windows.kinds import WindowKind, keys_of
-from tidemark.timeops.windows.membership import CHANGED_BY, END, EVENT, FRESH, RANK, group_names
-from tidemark.timeops.windows.segment import WindowSegment
+from tidemark.timeops.windows.segment import CHANGED_BY, END, EVENT, FRESH, RANK, WindowSegment, group_names
 
 # Ranks of moments; that of a period is its end on the clock, that of one event its place in the log.
 ON_TIME, TAKEN_BACK, FINAL = -(2**62), 2**61, 2**62
@@ -221,7 +220,7 @@ def revised_contents(segment: WindowSegment, kind: WindowKind) -> DataFrame:
         kind: The window's.
 
     Returns:
-        The rows with `keys_of`, the group columns of `membership.with_groups`, `__tm_revision`, `__tm_is_final`,
+        The rows with `keys_of`, the group columns of `segment.with_groups`, `__tm_revision`, `__tm_is_final`,
         `__tm_is_taken_back`, `__tm_cause`, and `_watermark` BIGINT, just after the item at which the result was
         made; null where a flush made it.
     """

@@ -34,8 +34,7 @@ from tidemark.timeops.narrow import as_flat, beside, fetched, numbers, to_join
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.values.instants import NEVER, NONE, Array, integers
 from tidemark.timeops.watermark import fold
-from tidemark.timeops.windows.aggregates import results_of
-from tidemark.timeops.windows.membership import (
+from tidemark.timeops.windows.segment import (
     BY_BOUNDS,
     BY_FLUSH,
     CHANGED_BY,
@@ -49,12 +48,12 @@ from tidemark.timeops.windows.membership import (
     RANK,
     START,
     Rank,
+    WindowSegment,
     group_names,
     left_out,
     takes_part,
     with_groups,
 )
-from tidemark.timeops.windows.segment import WindowSegment
 
 # What becomes of an event that is in no session.
 LATE = -1  # it meets no open session, and its own had closed
@@ -435,6 +434,7 @@ class Sessions:
     merges: ClassVar[bool] = True
     needs_others: ClassVar[bool] = True
     needs_after_flush: ClassVar[bool] = False
+    result_keys: ClassVar[tuple[str, ...]] = (*BY_BOUNDS, c.WATERMARK)
 
     def start_of(self, end_us: str) -> str:  # noqa: ARG002
         """Return the column of late events that says where the session begins: it does not follow from the end."""
@@ -478,10 +478,6 @@ class Sessions:
         placed = self._placed(segment)
         columns = {START: placed.spans.start, END: placed.spans.end, c.WATERMARK: placed.watermark}
         return self._beside(segment.events, placed.some(placed.is_closed, **columns), placed.keys)
-
-    def closed_results(self, segment: WindowSegment) -> DataFrame:
-        """Return the results of the sessions that close in the segment, with `_watermark`."""
-        return results_of(self.closed_contents(segment), (*BY_BOUNDS, c.WATERMARK), self.window)
 
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:  # noqa: ARG002
         """Return the results, which have their `_watermark`."""

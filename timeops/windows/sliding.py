@@ -18,8 +18,7 @@ from tidemark.timeops.calendar.grid import open_to
 from tidemark.timeops.events.adjustment import with_both_ends
 from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.windows.aggregates import results_of
-from tidemark.timeops.windows.membership import (
+from tidemark.timeops.windows.segment import (
     BY_END,
     END,
     ENDS,
@@ -30,22 +29,20 @@ from tidemark.timeops.windows.membership import (
     NO_ENDS,
     RANK,
     Rank,
+    WindowSegment,
     closed_to,
+    closing_watermarks,
     flushed_at,
     flushed_between,
     group_names,
     late_of,
     left_out,
+    may_be_late,
     place,
     takes_part,
-    with_groups,
-)
-from tidemark.timeops.windows.segment import (
-    WindowSegment,
-    closing_watermarks,
-    may_be_late,
     with_end_once,
     with_flushed_windows,
+    with_groups,
 )
 
 _MADE = "__tm_made"
@@ -59,6 +56,7 @@ class SlidingWindows:
 
     window: WindowSpec
     merges: ClassVar[bool] = False
+    result_keys: ClassVar[tuple[str, ...]] = (*BY_END, c.WATERMARK)
     needs_after_flush: ClassVar[bool] = True
     """True, as the events of what a flush closed still count at later instants."""
 
@@ -98,10 +96,6 @@ class SlidingWindows:
         made = _made_by(passing, self.window).select(c.TIMELINE, *group_names(self.window), END).distinct()
         closing = closing_watermarks(segment.closing(made, self.window), segment.adjusted, self.window)
         return _held_at(_with_cell(closing, self.window), passing, self.window, c.WATERMARK)
-
-    def closed_results(self, segment: WindowSegment) -> DataFrame:
-        """Return the results at the instants that close in the segment, with `_watermark`."""
-        return results_of(self.closed_contents(segment), (*BY_END, c.WATERMARK), self.window)
 
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:  # noqa: ARG002
         """Return the results, which have their `_watermark`."""

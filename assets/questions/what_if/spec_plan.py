@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tidemark.assets.ingestion.unknown_columns import never_taken
-from tidemark.assets.ingestion.waiting_input import waiting_input
-from tidemark.assets.log.recorded_corrections import due
+from tidemark.assets.ingestion.waiting_input import never_taken, waiting_input
+from tidemark.assets.log.control import due
 from tidemark.assets.log.retention import log_begins_at
 from tidemark.assets.log.spec_changes import changes_of_spec, ensure_one_file, way_on
 from tidemark.assets.questions.what_if.preview import Preview, TableRows, preview

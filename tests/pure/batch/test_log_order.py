@@ -9,13 +9,12 @@ import pyarrow as pa
 import pytest
 
 from tests.seeds import Dice
-from tidemark.assets.ingestion.order import ARRIVAL_US, CAME_US, KEYS, NumberedLog, Records
+from tidemark.assets.ingestion.raw_events import ARRIVAL_US, CAME_US, KEYS, NumberedLog, Records
 from tidemark.assets.log.corrections import PLACE
 from tidemark.resources.delta import ordering
-from tidemark.resources.delta.aside import rows_in_memory
-from tidemark.resources.delta.ordering import Places, Rows
+from tidemark.resources.delta.ordering import Places, Rows, rows_in_memory
+from tidemark.resources.sources.file_records import PlainFile
 from tidemark.resources.sources.known_files import FileRange
-from tidemark.resources.sources.parquet_files import PlainFile
 from tidemark.timeops import columns as c
 from tidemark.timeops.values.instants import NONE
 

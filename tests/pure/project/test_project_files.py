@@ -3,6 +3,7 @@
 import ast
 import re
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -193,6 +194,16 @@ def test_the_map_of_the_tour_has_one_line_for_each_file_of_the_product() -> None
         for path in CODE
         if len(ast.parse(read(path)).body) > 1  # not the charter of a room
     )
+
+
+def test_a_reader_follows_a_record_through_few_files_and_seldom_up_again() -> None:
+    rows = re.findall(r"^\| the .* \| (.*) \|$", section("docs/tour.md", "Where to begin reading"), re.MULTILINE)
+    stops = [path for row in rows for path in re.findall(r"`([\w/]+/\w+\.py)`", row)]
+    from_above = ("pipelines", "assets", "resources", "timeops")
+    storeys = [from_above.index(path.split("/")[0]) for path in stops]
+    assert len(rows) > 5
+    assert len(set(stops)) <= 18, stops
+    assert sum(following < storey for storey, following in pairwise(storeys)) <= 4, stops
 
 
 def test_every_name_that_is_said_to_be_in_a_file_is_there() -> None:

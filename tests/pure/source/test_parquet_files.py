@@ -12,9 +12,9 @@ from pyspark.sql.types import StructType, TimestampType
 
 from tests.pure.source import landed
 from tests.pure.source.landed import discover, land, only_error, parquet_of
+from tidemark.resources.sources.file_records import plain_file
 from tidemark.resources.sources.footers import ParquetLooks, parquet_looks
 from tidemark.resources.sources.known_files import FileRange
-from tidemark.resources.sources.parquet_files import plain_file
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import FilesSource
 from tidemark.timeops.values.instants import NONE

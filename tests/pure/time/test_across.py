@@ -30,7 +30,8 @@ from tests.seeds import Dice
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.watermark import fold
 from tidemark.timeops.watermark.timelines import ACROSS as WHOLE
-from tidemark.timeops.watermark.timelines import STATE, LogPlace, judge_log, settled
+from tidemark.timeops.watermark.timelines import STATE, LogPlace
+from tidemark.timeops.watermark.watermarks import judge_log, settled
 
 CASES = 20  # logs of a setting
 SETTINGS = 6  # settings of a mode

@@ -35,7 +35,8 @@ from tests.pure.time.test_fold import (
 from tests.seeds import Dice
 from tidemark.timeops.rules.time_rules import SourceTime, TimeRules
 from tidemark.timeops.spec import TimeSpec
-from tidemark.timeops.watermark.timelines import STATE, LogPlace, judge_log, under_other_rules
+from tidemark.timeops.watermark.timelines import STATE, LogPlace, under_other_rules
+from tidemark.timeops.watermark.watermarks import judge_log, settled
 
 PAIRS = 25  # pairs of settings
 EARLIER = SourceTime("s", "e", "UTC", 0)
@@ -83,7 +84,8 @@ def assert_equal(log: Log, settings: tuple[Setting, Setting], change: int) -> No
         one, rules = settings[now], rules_in_force(settings[now], now, settings)
         if part == change:
             before = rules_in_force(settings[0], 0, settings)
-            state, policies.rules, done = under_other_rules(state, before, rules, place), of_oracle[1], done + 1
+            state = under_other_rules(settled(state, before, place), before, rules, place)
+            policies.rules, done = of_oracle[1], done + 1
         tick, events = tick_after(log, part), list(arrived(log, part))
         judged = judge_log(narrow(log, part, one, policies), state, rules, replace(place, tick_us=tick))
         behind |= behind_in(judged)
@@ -113,7 +115,7 @@ def test_a_source_that_is_added_holds_back_the_watermark_from_its_first_event_on
     place, state, seen = LogPlace(), STATE.empty_table(), []
     for number, (source, t) in enumerate([("s", 100), ("r", 40), ("s", 120), ("r", 130)]):
         if number == 1:
-            state = under_other_rules(state, alone, both, place)
+            state = under_other_rules(settled(state, alone, place), alone, both, place)
         row = {
             "_arrival_seq": [number],
             "t": [t],

@@ -46,8 +46,9 @@ from tidemark.timeops.rules.time_rules import SourceTime, TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.values.instants import NONE
 from tidemark.timeops.watermark import fold
-from tidemark.timeops.watermark.roles import ACTIVE, AHEAD, JUDGED, OUTSIDE
-from tidemark.timeops.watermark.timelines import CLOCK_US, ROLE, STATE, T_US, JudgedLog, LogPlace, judge_log
+from tidemark.timeops.watermark.fold import ACTIVE, AHEAD, JUDGED, OUTSIDE
+from tidemark.timeops.watermark.timelines import CLOCK_US, ROLE, STATE, T_US, LogPlace
+from tidemark.timeops.watermark.watermarks import JudgedLog, judge_log
 
 CASES = 20  # logs of a setting
 SETTINGS = 10  # settings of a mode

@@ -9,7 +9,7 @@ import pytest
 
 from tests.clock import FixedClock
 from tests.pure.batch.batches import planned
-from tidemark.assets.ingestion.ticks import clock_of_tick, why_never
+from tidemark.assets.ingestion.pending_work import clock_of_tick, why_never
 from tidemark.assets.planning import LogSegment, next_segment, take_on
 from tidemark.assets.time_adjustment import control_items
 from tidemark.resources import tables

@@ -30,9 +30,10 @@ from tidemark.timeops.figures.advice import Gathered, LogNeeds, tolerances
 from tidemark.timeops.rules.time_rules import SourceTime, TimeRules
 from tidemark.timeops.spec import TimeSpec
 from tidemark.timeops.values.instants import MIN_US
-from tidemark.timeops.watermark.roles import JUDGED
-from tidemark.timeops.watermark.timelines import CLOCK_US, ROLE, STATE, T_US, LogPlace, judge_log
+from tidemark.timeops.watermark.fold import JUDGED
+from tidemark.timeops.watermark.timelines import CLOCK_US, ROLE, STATE, T_US, LogPlace
 from tidemark.timeops.watermark.tolerances import Tolerances
+from tidemark.timeops.watermark.watermarks import judge_log
 
 CASES = 5  # logs of a setting
 SETTINGS = 6  # settings of a mode

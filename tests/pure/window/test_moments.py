@@ -35,8 +35,8 @@ from tests.pure.window.test_sessions import met
 from tests.seeds import Dice
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.values.instants import NONE
-from tidemark.timeops.watermark.timelines import STATE, LogPlace, judge_log
-from tidemark.timeops.watermark.watermarks import Watermarks
+from tidemark.timeops.watermark.timelines import STATE, LogPlace
+from tidemark.timeops.watermark.watermarks import Watermarks, judge_log
 from tidemark.timeops.windows.revisions import FINAL, MOMENT, ON_TIME, TAKEN_BACK, Marks, Open, moments
 from tidemark.timeops.windows.sessions import CLOSED, Came, rules_of_sessions, sessions
 

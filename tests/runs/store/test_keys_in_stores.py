@@ -18,7 +18,7 @@ from tests.s3 import KEY, SECRET, S3Server
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.places.place import place_of
-from tidemark.resources.sources.parquet_files import plain_file
+from tidemark.resources.sources.file_records import plain_file
 from tidemark.timeops.spec import FilesSource
 
 SPEC = """

@@ -16,16 +16,15 @@ from pyspark.sql.types import StructType
 
 from tests.pure.source.landed import read_files
 from tests.seeds import Dice
-from tidemark.assets.ingestion.order import KEYS, NumberedLog, Records, no_keys
-from tidemark.assets.ingestion.raw_events import ingest
+from tidemark.assets.ingestion.raw_events import KEYS, NumberedLog, Records, ingest, no_keys
 from tidemark.assets.schemas import create_tables, log_schema
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.delta import ordering
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.versions import NO_ROWS
 from tidemark.resources.sources import lines, local_files
+from tidemark.resources.sources.file_records import PlainFile, plain_file
 from tidemark.resources.sources.known_files import FileRange
-from tidemark.resources.sources.parquet_files import PlainFile, plain_file
 from tidemark.resources.sources.records import payload_schema, schema_in_input
 from tidemark.resources.tables import RAW_EVENTS
 from tidemark.resources.workspace import Workspace

@@ -13,8 +13,7 @@ from tests.seeds import Dice
 from tidemark.resources.sources import lines, local_files
 from tidemark.resources.sources.file_records import FORMATS
 from tidemark.resources.sources.known_files import FileRange
-from tidemark.resources.sources.lines import LINES, ROWS, Copies, copied_lines, read_lines
-from tidemark.resources.sources.plain_lines import parser_of
+from tidemark.resources.sources.lines import LINES, ROWS, Copies, copied_lines, parser_of, read_lines
 from tidemark.resources.sources.records import schema_in_input
 from tidemark.timeops.spec import FilesSource
 
