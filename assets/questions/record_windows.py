@@ -1,7 +1,7 @@
 """The windows that hold the time of a record: which count it, which it missed, which are open, what closed them.
 
 Here: of each window of the spec the windows that the record falls into. Not here: the events of a window
-(contents.py), the rest of the answer about a record (record.py).
+(assets/questions/contents.py), the rest of the answer about a record (assets/questions/record.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -127,9 +127,10 @@ class WindowsOfRecord:
         closes, [met] = end + window.closes_after_us, self.contents.met(np.array([self.seq], np.int64), window)
         was_closed = bool(met != NONE and closes <= met)
         timeline = ACROSS if window.across else self.timeline
+        # A flush before the record did not close a window that took the record.
         item, by_flush = self.contents.log.passed(timeline, closes, 0 if was_closed else self.seq)
         start_us = self.contents.workspace.spec.time.start_us
-        if start_us is not None and start < start_us:
+        if start_us is not None and start < start_us:  # such windows have no results
             outcome = "filtered"
         elif was_closed or self.is_refused:
             outcome = "missed"
@@ -147,7 +148,7 @@ class WindowsOfRecord:
 
 
 def spans_alone(us: int, window: WindowSpec) -> list[tuple[int, int]]:
-    """Return the windows that hold an instant, as far as it alone says; of a sliding one the first and the last."""
+    """Return the windows that hold an instant, as far as it decides; of a sliding one the first and the last."""
     if window.kind == "sliding":
         return [(us - window.size_us, us), (us - 1, us + window.size_us - 1)]
     if window.kind == "session":

@@ -1,7 +1,8 @@
 """An independent recount of late drops, from the arrival log alone: a range of it judged again, piece after piece.
 
-Here: what one says of a range, in numbers or record by record. Not here: rules (rules.py), what a record says by
-itself (record_sql.py), the watermark of each timeline (timelines.py, loop.py), when windows close (ends.py).
+Here: the result for a range, in numbers or record by record. Not here: rules (resources/recount/rules.py), what a
+record says by itself (resources/recount/record_sql.py), the watermark of each timeline
+(resources/recount/timelines.py, resources/recount/loop.py), when windows close (resources/recount/ends.py).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -30,14 +31,14 @@ class Recounted:
         flags: Which of OUTCOMES each is, bit by bit, the first one the lowest.
         t: The time that rule 3 judges, microseconds; NONE of a record that it does not judge.
         below: Whether it is below the watermark that it meets.
-        after: The timelines after the records, see `judge_again`.
+        timelines: The timelines after the records, see `judge_again`.
     """
 
     seqs: Numbers
     flags: NDArray[np.int8]
     t: Numbers
     below: NDArray[np.bool_]
-    after: pa.Table
+    timelines: pa.Table
 
     def are(self, outcome: str) -> NDArray[np.bool_]:
         """Return whether each is one of OUTCOMES."""

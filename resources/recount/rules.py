@@ -1,6 +1,6 @@
 """The rules of the recount in numbers, and the clocks of the log that they hold.
 
-Here: values alone. Not here: where they come from (assets/recount/records.py), what is made of them.
+Here: only values. Not here: where they come from (assets/recount/records.py), what is made of them.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Records that are taken out of the log, or back into it: the decision as a control item, and what its clock is then.
 
 Here: the item, and the clocks. Not here: the log without these records (assets/log/exclusions.py), the rebuild
-(../switch.py).
+(assets/rebuild/switch.py).
 """
 
 import json

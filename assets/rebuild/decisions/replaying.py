@@ -1,8 +1,8 @@
 """Dead letters that an operator lets in, or refuses again: the decision, and what the switch writes.
 
 Here: which letters can be let in, and the rows of tables that it touches. Not here: what it means for a record
-(assets/log/admissions.py), which results it changes (../differences.py), judging the log (../shadow.py), the commit
-(../switch.py).
+(assets/log/admissions.py), which results it changes (assets/rebuild/differences.py), judging the log
+(assets/rebuild/shadow.py), the commit (assets/rebuild/switch.py).
 
 Windows are computed again from the log, as in any rebuild of windows. But their tables get only the rows that differ:
 a window that no record came into keeps its row, its revision and its batch.
