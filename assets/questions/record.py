@@ -25,7 +25,7 @@ from tidemark.assets.questions.record_windows import RecordWindow, WindowsOfReco
 from tidemark.assets.questions.times import PipelineLog
 from tidemark.assets.questions.words import instant_text
 from tidemark.resources import tables
-from tidemark.resources.delta.queries import python_rows
+from tidemark.resources.delta.queries import Row, python_rows
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import SpecError, TidemarkError
 from tidemark.timeops.events.adjustment import ADMITTED, KEPT
@@ -37,7 +37,6 @@ from tidemark.timeops.values.durations import format_duration
 from tidemark.timeops.values.instants import NONE
 from tidemark.timeops.values.utc import Instant, us_of
 
-Row = Mapping[str, Any]
 _REASONS = {str(reason): reason for reason in REASONS}
 
 

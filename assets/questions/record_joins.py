@@ -11,11 +11,9 @@ from typing import Any
 from tidemark.assets.log.retention import gone_of
 from tidemark.assets.questions.times import PipelineLog
 from tidemark.resources import tables
-from tidemark.resources.delta.queries import python_rows
+from tidemark.resources.delta.queries import Row, python_rows
 from tidemark.timeops.spec import JoinSpec
 from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ
-
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import numpy as np
 from tidemark.assets.log.retention import records_gone_until
 from tidemark.assets.questions.contents import Contents, instants_of, sessions_of
 from tidemark.assets.questions.words import instant_text
+from tidemark.resources.delta.queries import Row
 from tidemark.timeops.calendar.grid import spans_at
 from tidemark.timeops.figures.log_times import Item
 from tidemark.timeops.rules.reasons import Reason
@@ -21,8 +22,6 @@ from tidemark.timeops.spec.window import inputs_first
 from tidemark.timeops.values.instants import NONE
 from tidemark.timeops.values.utc import Instant, us_of
 from tidemark.timeops.watermark.timelines import ACROSS
-
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from tidemark.assets.questions.contents import Contents, Group, WindowEvents, fo
 from tidemark.assets.questions.times import PipelineLog
 from tidemark.assets.questions.window_answer import EventOfWindow, GroupOfWindow, WindowAnswer
 from tidemark.resources import tables
-from tidemark.resources.delta.queries import python_rows
+from tidemark.resources.delta.queries import Row, python_rows
 from tidemark.resources.delta.versions import Filters
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
@@ -32,7 +32,6 @@ from tidemark.timeops.spec.window import timeline_columns
 from tidemark.timeops.values.instants import NONE, Array
 from tidemark.timeops.values.utc import Instant
 
-Row = Mapping[str, Any]
 _MOST_GROUPS = 1_000
 
 

@@ -69,7 +69,7 @@ class Changed:
 
 
 @dataclass(frozen=True)
-class Difference:
+class WindowDifference:
     """The rows of a window's table that differ, or would.
 
     Attributes:
@@ -94,7 +94,7 @@ class Difference:
         return {"changed": self.changed, "new": self.new, "gone": self.gone}
 
 
-def differences(workspace: Workspace, items: Sequence[Mapping[str, Any]] = ()) -> tuple[Difference, ...]:
+def window_differences(workspace: Workspace, items: Sequence[Mapping[str, Any]] = ()) -> tuple[WindowDifference, ...]:
     """Return what would differ in the tables if decisions on records were carried out; nothing is written.
 
     The log is judged in memory, and what comes of it is compared with the tables: with records that are let in or
@@ -122,7 +122,7 @@ def differences(workspace: Workspace, items: Sequence[Mapping[str, Any]] = ()) -
     return tuple(by_window)
 
 
-def differences_since(workspace: Workspace, versions: Mapping[str, int]) -> tuple[Difference, ...]:
+def differences_since(workspace: Workspace, versions: Mapping[str, int]) -> tuple[WindowDifference, ...]:
     """Return what differs in the tables from earlier versions of them; a table without one had no rows."""
     by_window = []
     for window in workspace.spec.windows:
@@ -133,7 +133,7 @@ def differences_since(workspace: Workspace, versions: Mapping[str, int]) -> tupl
     return tuple(by_window)
 
 
-def _difference(workspace: Workspace, window: WindowSpec, before: DataFrame, after: DataFrame) -> Difference:
+def _difference(workspace: Workspace, window: WindowSpec, before: DataFrame, after: DataFrame) -> WindowDifference:
     changed = computed(differing(before, after, window.key_columns))
     sums = changed.agg(
         F.count_if(F.col(OLD).isNotNull() & F.col(NEW).isNotNull()).alias("changed"),
@@ -148,7 +148,7 @@ def _difference(workspace: Workspace, window: WindowSpec, before: DataFrame, aft
     for row in python_rows(shown, maps="lossy"):
         key = {name: row[name] for name in keys}
         rows.append(Changed(key, *(_values(row[side], keys) for side in (OLD, NEW))))
-    return Difference(window.name, sums["changed"], sums["new"], sums["gone"], tuple(days), tuple(rows))
+    return WindowDifference(window.name, sums["changed"], sums["new"], sums["gone"], tuple(days), tuple(rows))
 
 
 def _values(row: Mapping[str, Any] | None, keys: Sequence[str]) -> dict[str, Any] | None:

@@ -25,7 +25,7 @@ from tidemark.assets.checks import checks_of, expectations_by_asset
 from tidemark.assets.log.recorded_corrections import due
 from tidemark.assets.rebuild.decisions.forgetting import forgets
 from tidemark.assets.rebuild.decisions.replaying import decides_on_letters
-from tidemark.assets.rebuild.differences import Difference, differences_since
+from tidemark.assets.rebuild.differences import WindowDifference, differences_since
 from tidemark.assets.rebuild.plan import RebuildPlan
 from tidemark.assets.rebuild.shadow import Shadow
 from tidemark.resources import tables
@@ -98,7 +98,7 @@ def before_switch(telling: Telling, shadow: Shadow, broken: Collection[str]) -> 
 
 def tell_rebuilt(
     telling: Telling, shadow: Shadow, commit: Commit, tables_before: TablesBefore
-) -> tuple[Difference, ...]:
+) -> tuple[WindowDifference, ...]:
     """Report a rebuild as a live run that wrote the same; return what differs, if it is told by what differs."""
     workspace = shadow.workspace
     about = {"batch": show.number_of(commit.plan)}
@@ -132,7 +132,7 @@ def tell_rebuilt(
     return differs
 
 
-def of_decision(plan: RebuildPlan, differs: Sequence[Difference]) -> show.Metadata:
+def of_decision(plan: RebuildPlan, differs: Sequence[WindowDifference]) -> show.Metadata:
     """Show what a decision on records changes, or would, by window: how many results, which, and the days."""
     if not plan.items and not differs:
         return {}

@@ -47,7 +47,7 @@ from tidemark.assets.rebuild.decisions.replaying import (
     revised_rows,
     write_events,
 )
-from tidemark.assets.rebuild.differences import Difference
+from tidemark.assets.rebuild.differences import WindowDifference
 from tidemark.assets.rebuild.log_columns import cast_log, ensure_all_fit
 from tidemark.assets.rebuild.plan import RebuildPlan, own_tables
 from tidemark.assets.rebuild.report import Telling, before_switch, tell_rebuilt
@@ -87,7 +87,7 @@ class Switched:
     """
 
     commit: Commit
-    differs: tuple[Difference, ...]
+    differs: tuple[WindowDifference, ...]
 
 
 def rebuild(workspace: Workspace, run_id: str, plan: RebuildPlan, *, telling: Telling) -> Switched:

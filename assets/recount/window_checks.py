@@ -65,7 +65,7 @@ SUM_OVERFLOW = Expectation(
 )
 
 
-Span = tuple[int, int]
+WindowBounds = tuple[int, int]
 """Start and end, microseconds."""
 
 
@@ -79,7 +79,7 @@ class WrittenResults:
     """
 
     first_us: int
-    lacking: tuple[Span, ...] = ()
+    lacking: tuple[WindowBounds, ...] = ()
 
 
 def asked_of(spec: Spec) -> tuple[Expectation, ...]:
@@ -127,7 +127,7 @@ def written_results(lake: Lake, window: WindowSpec, batch_id: int) -> WrittenRes
     table = tables.window_table(window.name)
     sums = {name: text for name, text in window.aggregates.items() if calls_of(text, (*SUMS, *MEANS))}
     hides = any(_may_hide_null(text) for text in sums.values())
-    lacking, first_us = dict[Span, None](), None
+    lacking, first_us = dict[WindowBounds, None](), None
     columns, of_batch = [WINDOW_START, WINDOW_END, "_is_final", *sums], [(c.BATCH, "=", batch_id)]
     for piece in pieces(lake, table, lake.version(table), columns, of_batch):
         if not piece.num_rows:

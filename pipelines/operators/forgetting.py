@@ -33,7 +33,7 @@ from tidemark.assets.rebuild.decisions.erasing import (
     waited_for,
 )
 from tidemark.assets.rebuild.decisions.forgetting import all_rows, plan_forgetting, rows_to_forget
-from tidemark.assets.rebuild.differences import Difference, differences
+from tidemark.assets.rebuild.differences import WindowDifference, window_differences
 from tidemark.pipelines.code_location.rebuilding import ForgetSettings
 from tidemark.pipelines.code_location.upkeep import ENDED, forget_run, is_run_of, jobs_of
 from tidemark.pipelines.command_line import pipeline_of
@@ -196,7 +196,7 @@ def _trial_run(workspace: Workspace, rows: Numbers, reason: str) -> Forgotten:
         pipeline=workspace.spec.name,
         dry_run=True,
         records=len(rows),
-        windows=differences(workspace, plan.items),
+        windows=window_differences(workspace, plan.items),
         inputs=inputs_of_rows(workspace, rows),
         holding=tuple(relative(trace.file, workspace.warehouse) for trace in traces),
         alike=values.alike,
@@ -219,7 +219,7 @@ def _decided(
     run_settings = ForgetSettings(rows=ranges_of(rows), reason=reason)
     rebuilt = rebuild_pipeline(file, settings, run_settings, instance=instance, tell=tell)
     assert rebuilt is not None  # there are rows
-    windows: tuple[Difference, ...] = rebuilt.differs
+    windows: tuple[WindowDifference, ...] = rebuilt.differs
     commit = rebuilt.commit
     return Forgotten(
         pipeline=file.spec.name,

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 
+Row = Mapping[str, Any]
+"""The values of a row of a table, by column."""
 _PIECE_ROWS = 65_536
 _NAME = "rows_of_table"  # of the table inside the query
 _SHUT: dict[str, Any] = {

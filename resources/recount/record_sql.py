@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StringType, TimestampNTZType, TimestampType
 
 from tidemark.resources.recount.ends import FIRST_US, LAST_US
-from tidemark.resources.recount.rules import OUTCOMES, RecountRules, SourceRules
+from tidemark.resources.recount.rules import RECORD_OUTCOMES, RecountRules, SourceRules
 
 
 def times(log: DataFrame, rules: RecountRules) -> DataFrame:
@@ -42,7 +42,7 @@ def gaps_of_records(rules: RecountRules) -> dict[str, str]:
 
 
 def _outcomes(rules: RecountRules) -> dict[str, str]:
-    """Return SQL of what a record is, by the names in OUTCOMES."""
+    """Return SQL of what a record is, by the names in RECORD_OUTCOMES."""
     return {
         "untimed": "untimed",
         "duplicate": "duplicate <> mistaken",
@@ -61,7 +61,7 @@ def records_sql(rules: RecountRules) -> str:
     early, late = _beyond("e - a", rules.early_us), _beyond("a - e", rules.late_us)
     # They come as one number: of many rows each column takes seconds.
     sql_of = _outcomes(rules)
-    flags = " | ".join(f"IF({sql_of[outcome]}, {1 << place}, 0)" for place, outcome in enumerate(OUTCOMES))
+    flags = " | ".join(f"IF({sql_of[outcome]}, {1 << place}, 0)" for place, outcome in enumerate(RECORD_OUTCOMES))
     columns = ["seq", f"CAST({flags} AS TINYINT) AS flags", "t"]
     early_t = "e" if rules.early_policy == "keep" else f"a + {rules.early_us or 0}L"
     columns += ["NOT is_early AS moves"] if rules.early_policy == "keep" else []

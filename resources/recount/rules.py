@@ -72,7 +72,7 @@ class RecountRules:
         return any(us is not None for us in (self.idle, self.clock_tolerance_us, self.emit_every_us))
 
 
-OUTCOMES = ("untimed", "duplicate", "mistaken", "early", "late_arrival")
+RECORD_OUTCOMES = ("untimed", "duplicate", "mistaken", "early", "late_arrival")
 """The outcomes of a record by itself, or by other records of its key, before rule 3."""
 
 

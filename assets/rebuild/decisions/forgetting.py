@@ -26,7 +26,7 @@ from tidemark.assets.log.exclusions import (
     pairs_in,
     ranges_of,
 )
-from tidemark.assets.rebuild.decisions.replaying import refuse_another_past
+from tidemark.assets.rebuild.decisions.replaying import MOST_DECIDED, refuse_another_past
 from tidemark.assets.rebuild.plan import RebuildPlan, plan_rebuild
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
@@ -38,8 +38,6 @@ from tidemark.timeops.errors import SpecError
 from tidemark.timeops.spec.scope import Scope
 from tidemark.timeops.values.instants import no_numbers
 
-MOST = 1_000_000
-"""Records that one decision may name."""
 STAYS = (c.SEQ, c.ARRIVAL, c.CLOCK, c.SOURCE, c.POSITION, FILE, c.BATCH)
 """The columns of the log that a forgotten record keeps."""
 ROWS_KEY = "rows"
@@ -112,10 +110,10 @@ def _refuse_unfit(workspace: Workspace, rows: Numbers) -> None:
         )
     if rows[0] < 0 or rows[-1] >= end:
         raise SpecError(f"The log of {name} has {end:,} records", expected=f"numbers from 0 to {end - 1}")
-    if len(rows) > MOST:
+    if len(rows) > MOST_DECIDED:
         raise SpecError(
             f"{len(rows):,} records are too many for one decision",
-            expected=f"at most {MOST:,}",
+            expected=f"at most {MOST_DECIDED:,}",
             remedy="forget them in parts: `AND _arrival_seq < …`",
         )
 
