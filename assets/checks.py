@@ -1,7 +1,7 @@
 """The expectations that a batch has to meet before it is committed, measured on the tables it wrote.
 
 Here: the expectations, and what each counts. Not here: Great Expectations (resources/quality/checks.py), the recount
-(recount/records.py).
+(assets/recount/records.py).
 
 Each asset's checks share their looks at the tables: a Spark query for a check costs a micro-batch more than the rows
 that it reads.
@@ -35,7 +35,7 @@ from tidemark.assets.schemas import RELEASED
 from tidemark.assets.state.timelines import one_timeline
 from tidemark.resources import tables
 from tidemark.resources.batches.position import plan_end, records_in
-from tidemark.resources.delta.queries import Order, grouped_rows, pieces, python_rows, select
+from tidemark.resources.delta.queries import SortKey, grouped_rows, pieces, python_rows, select
 from tidemark.resources.delta.versions import Filters
 from tidemark.resources.quality.checks import (
     SAMPLE_ROWS,
@@ -43,7 +43,7 @@ from tidemark.resources.quality.checks import (
     Counted,
     Expectation,
     Measured,
-    Rows,
+    SampleRows,
     some_of,
     validated,
 )
@@ -109,7 +109,7 @@ _BY_FLUSH = f"(reason = '{Reason.WINDOW_CLOSED}' AND coalesce(detail LIKE '%{FLU
 _INCONSISTENT = f"CASE WHEN {_BY_FLUSH} THEN lateness_us IS NOT NULL ELSE {_CONTRADICTS} END"
 
 
-def expectations(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
+def expectations_by_asset(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
     """Return the checks of each asset of a pipeline: the checks whose tables it has, and its alerts."""
     releases = CHECKS[tables.ORDERED_EVENTS] if spec.outputs.ordered_events else ()
     by_asset = {**CHECKS, tables.ORDERED_EVENTS: releases, "window_results": asked_of(spec), **_of_joins(spec)}
@@ -128,7 +128,7 @@ def _of_joins(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
 
 def run_checks(batch: Batch, asset: str, lost: BatchLosses) -> list[Checked]:
     """Run the checks of an asset (a key of `checks_of`) on what a batch wrote; `lost` has its losses."""
-    checks, always = expectations(batch.workspace.spec)[asset], checks_of(batch.workspace.spec)[asset]
+    checks, always = expectations_by_asset(batch.workspace.spec)[asset], checks_of(batch.workspace.spec)[asset]
     alerts = [count_alert(lost, check) for check in checks if check not in always]
     return validated([*_count_rows(batch, asset), *alerts])
 
@@ -140,7 +140,7 @@ def check_rows(batch: Batch, asset: str) -> list[Checked]:
 
 def _count_rows(batch: Batch, asset: str) -> list[Counted]:
     spec = batch.workspace.spec
-    if not set(checks_of(spec)[asset]).intersection(expectations(spec)[asset]):
+    if not set(checks_of(spec)[asset]).intersection(expectations_by_asset(spec)[asset]):
         return []
     join = next((join for join in spec.joins if tables.join_table(join.name) == asset), None)
     if join is not None:
@@ -159,7 +159,7 @@ def _count_releases(batch: Batch) -> list[Counted]:
     looked, names = _releases(batch), ("broken", "above_watermark")
     [counts] = looked.agg(F.count("*").alias("all"), *[F.count_if(name).alias(name) for name in names]).collect()
 
-    def rows(name: str) -> Rows:
+    def rows(name: str) -> SampleRows:
         shown = ("_timeline", c.RELEASE_SEQ, c.TIMESTAMP, c.SEQ)
         return some_rows([looked.where(name).orderBy(c.RELEASE_SEQ).select(*shown)])
 
@@ -197,11 +197,11 @@ def _releases(batch: Batch) -> DataFrame:
     workspace, plan = batch.workspace, batch.plan
     rows = batch.written(tables.ORDERED_EVENTS).where(F.col(c.RELEASE_SEQ).isNotNull())
     position = workspace.progress.position_after(plan.batch_id)
-    before = from_driver(workspace.spark, batch.timelines)
+    timelines_before = from_driver(workspace.spark, batch.timelines)
     if workspace.spec.keeps_timelines:
-        after = batch.written(tables.TIMELINES)
+        timelines_after = batch.written(tables.TIMELINES)
     else:
-        after = from_driver(workspace.spark, one_timeline(position))
+        timelines_after = from_driver(workspace.spark, one_timeline(position))
     behind = "true" if position.final else "coalesce(unix_micros(at) < watermark, false)"
     of_line = "PARTITION BY _timeline " if workspace.spec.time.over else ""
     line = "_timeline, " if workspace.spec.time.over else ""  # a key less to sort by, where there is but one
@@ -225,8 +225,8 @@ SELECT _timeline, seq AS _release_seq, at AS _timestamp, arrival AS _arrival_seq
   NOT {behind} AS above_watermark
 FROM joined LEFT JOIN {{before}} USING (_timeline) LEFT JOIN {{after}} USING (_timeline)""",
         rows=rows,
-        before=before.select(c.TIMELINE, RELEASED),
-        after=after.select(c.TIMELINE, "watermark"),
+        before=timelines_before.select(c.TIMELINE, RELEASED),
+        after=timelines_after.select(c.TIMELINE, "watermark"),
     )
 
 
@@ -248,8 +248,8 @@ def _count_dead_letters(batch: Batch) -> list[Counted]:
             refused_in_all += row["n"] if row["is_out"] else 0
     inconsistent = sum(row["inconsistent"] for row in counted)
 
-    def contradictions() -> Rows:
-        where, order = f"{of_batch} AND ({wrong})", [Order(c.SEQ)]
+    def contradictions() -> SampleRows:
+        where, order = f"{of_batch} AND ({wrong})", [SortKey(c.SEQ)]
         rows = select(lake, letters, None, where=where, order=order, most=SAMPLE_ROWS).rows
         return python_rows(rows.select([c.SEQ, "reason", "lateness_us", "detail"]))
 

@@ -1,7 +1,7 @@
 """The joins of one batch: the answers that are given in it, and what each join needs afterwards.
 
 Here: writing `joins/<name>`, and the checks of what was written. Not here: the rules (timeops/joins/), what a join
-needs of earlier batches (state/joins.py).
+needs of earlier batches (assets/state/joins.py).
 """
 
 from collections.abc import Iterable, Iterator
@@ -217,8 +217,8 @@ def _account(batch: Batch, join: JoinSpec, side: str, counts: tuple[int, ...]) -
     waited, waiting = (
         _waiting(batch, join, source, version) for version in (batch.workspace.base_of(table), lake.version(table))
     )
-    came, answered, closed = counts
-    expected, accounted = waited + came, answered + waiting + closed
+    accepted, answered, closed = counts
+    expected, accounted = waited + accepted, answered + waiting + closed
     sentence = f"{accounted:,} events of the {side} side of `{join.name}` are answered, wait or are dead letters"
     sentence += f"; expected {expected:,}, all that waited or were accepted"
     return Measured(f"{side} events of {join.name}", expected, accounted, sentence)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tidemark.resources.batches.plans import BatchInput, Commit, Kind, Plan, process_of
+from tidemark.resources.batches.plans import BatchInput, BatchKind, Commit, Plan, process_of
 from tidemark.resources.batches.position import plan_end, waits_in
 from tidemark.resources.sources.reference import ReferenceTable
 from tidemark.resources.workspace import Workspace
@@ -61,7 +61,7 @@ class LogSegment:
 def begin(
     workspace: Workspace,
     run_id: str,
-    kind: Kind,
+    kind: BatchKind,
     batch_input: Mapping[str, Any],
     *,
     after: Commit | None,
@@ -77,7 +77,7 @@ def begin(
         kind,
         process_of(workspace.process(), run_id),
         workspace.clock.now(),
-        after=after.batch_id if after else None,
+        last_batch=after.batch_id if after else None,
         first_seq=seqs[0],
         end_seq=seqs[1],
         input=batch_input,

@@ -72,7 +72,7 @@ _LOG_TYPES = {
 }
 _BATCH_FIELD = StructField(c.BATCH, LongType())
 RELEASED = "released"  # events of the timeline that have a _release_seq
-ENDED = "Ended:"
+ENDED_WINDOW = "Ended:"
 """First word of the description of a table whose window is gone."""
 TIMELINE_SCHEMA = STATE.append(pa.field(RELEASED, pa.int64()))
 """The state of a timeline between two batches."""
@@ -158,9 +158,9 @@ def value_as(name: str, stored_kind: DataType, kind: DataType, zone: str) -> Col
     column, words = F.col(quoted(name)), kind.simpleString()
     if stored_kind == kind:
         return column
-    before, now = (type_of_json(data_type.jsonValue()) for data_type in (stored_kind, kind))
-    if is_wider(before.sql, now.sql):
-        return F.expr(converted(quoted(name), before, now, zone))
+    stored_type, wanted_type = (type_of_json(data_type.jsonValue()) for data_type in (stored_kind, kind))
+    if is_wider(stored_type.sql, wanted_type.sql):
+        return F.expr(converted(quoted(name), stored_type, wanted_type, zone))
     if isinstance(kind, StringType):
         return column.cast(kind)
     if isinstance(stored_kind, StringType):
@@ -287,7 +287,7 @@ def create_tables(workspace: Workspace) -> None:
     table_names = {*workspace.tables, tables.BATCHES}
     for table, schema in tables.CONTROL_SCHEMAS.items():
         if table in table_names:
-            workspace.lake.create(table, schema, may_grow=table == tables.FILES)  # see state/files.py
+            workspace.lake.create(table, schema, may_grow=table == tables.FILES)  # see assets/state/files.py
     feeds = {tables.window_table(window.name) for window in workspace.spec.windows if window.change_feed}
     for table, schema in schemas.items():
         if table not in table_names or (workspace.lake.exists(table) and old_columns(workspace.lake, table)):
@@ -334,10 +334,10 @@ def end_tables(workspace: Workspace) -> None:
         if table in workspace.result_tables:
             description = ""
         elif heir is not None:
-            description = f"{ENDED} it continues as {folder}/{heir}"
+            description = f"{ENDED_WINDOW} it continues as {folder}/{heir}"
         else:
             part = "join" if folder == "joins" else "window"
-            description = f"{ENDED} {workspace.spec.name} has no {part} {name} any more"
+            description = f"{ENDED_WINDOW} {workspace.spec.name} has no {part} {name} any more"
         workspace.lake.describe(table, description)
 
 
@@ -352,7 +352,8 @@ def _made_for_another(workspace: Workspace, error: OtherColumnsError) -> SpecErr
         at: Path = ("windows", windows[error.table], "aggregates", column.name) if is_result else ()
         if not is_result and (column.name in of_sources or error.table == tables.RAW_EVENTS):
             at = ("sources", 0, "schema") if len(workspace.spec.sources) == 1 else ("sources",)
-        stored_type, needed_type = column.there.upper() or "no such column", column.wanted.upper() or "no such column"
+        stored_type = column.stored_type.upper() or "no such column"
+        needed_type = column.wanted_type.upper() or "no such column"
         has = f"calls it `{column.spelled}`" if column.spelled else f"has {stored_type}"
         mismatch = f"`{column.name}` is {needed_type} now, and the table {workspace.lake.path(error.table)} {has}"
         remedy = "rebuild the tables with `tidemark rebuild SPEC`" if is_result else _OTHER_NAME

@@ -1,7 +1,7 @@
 """Time adjustment of one batch: the outcome of every record, and where the log and the watermark are.
 
 Here: counts, dead letters of all stages, `log_control`, `watermarks`. Not here: released and held events
-(state/releases.py), the rules and sentences (timeops/).
+(assets/state/releases.py), the rules and sentences (timeops/).
 """
 
 import json
@@ -37,7 +37,7 @@ from tidemark.assets.state.dedup import write_first_times
 from tidemark.assets.state.releases import with_released, write_released
 from tidemark.assets.state.timelines import watermark_rows, write_timelines
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import REFUSED, REPLAYED, Counts, IngestInput, Plan
+from tidemark.resources.batches.plans import REFUSED_PREFIX, REPLAYED_PREFIX, Counts, IngestInput, Plan
 from tidemark.resources.batches.position import KEPT_UNTIL, Position
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
@@ -54,16 +54,18 @@ BySource = Mapping[tuple[str, str], int]
 
 
 @dataclass(frozen=True)
-class Met:
+class UntimelyCounts:
     """How many events were early, late and out of order: dropped, adjusted or kept alike (A2's metrics)."""
 
     early: int
     late: int
     out_of_order: int
 
-    def __add__(self, other: "Met") -> "Met":
+    def __add__(self, other: "UntimelyCounts") -> "UntimelyCounts":
         """Return the sum of both."""
-        return Met(self.early + other.early, self.late + other.late, self.out_of_order + other.out_of_order)
+        return UntimelyCounts(
+            self.early + other.early, self.late + other.late, self.out_of_order + other.out_of_order
+        )
 
 
 @dataclass(frozen=True)
@@ -74,13 +76,13 @@ class TimeAdjusted:
         counts: Records by outcome, see `Counts`, `records`, `released`, and refused ones by reason;
             and, if an event was further ahead of the clock than `alerts.far_ahead` allows, that event.
         met: By source how many of its events were early, late and out of order, refused or not.
-        after: Position after it.
+        position: Position after it.
         outcomes: What became of each record.
     """
 
     counts: Counts
-    met: Mapping[str, Met]
-    after: Position
+    met: Mapping[str, UntimelyCounts]
+    position: Position
     outcomes: Outcomes
 
 
@@ -88,19 +90,19 @@ def adjust_time(batch: Batch) -> TimeAdjusted:
     """Judge a batch's segment of the log; write `ordered_events`, `held_events`, `log_control`, `watermarks`."""
     outcomes = batch.judged.take_outcomes()
     moved, refused = outcomes.moved_by_source(), outcomes.refused_by_source()
-    counts, after = _counts(batch, outcomes, moved, refused), batch.after
+    counts, position = _counts(batch, outcomes, moved, refused), batch.after
     if batch.workspace.spec.outputs.ordered_events:
         released = write_released(batch, outcomes)
         counts |= {"released": released}
-        after = replace(after, released=batch.before.released + released)
-    write_items(batch.workspace, batch.plan, control_items(batch.workspace, batch.plan, after))
+        position = replace(position, released=batch.before.released + released)
+    write_items(batch.workspace, batch.plan, control_items(batch.workspace, batch.plan, position))
     if batch.workspace.spec.time.deduplicate_by:
         write_first_times(batch)
     if batch.workspace.spec.keeps_timelines:
-        _write_timelines(batch, after, counts)
+        _write_timelines(batch, position, counts)
     else:
-        _write_watermarks(batch, after, counts)
-    return TimeAdjusted(Counts(counts), _met_by_source(outcomes.sources, moved, refused), after, outcomes)
+        _write_watermarks(batch, position, counts)
+    return TimeAdjusted(Counts(counts), _met_by_source(outcomes.sources, moved, refused), position, outcomes)
 
 
 def _counts(batch: Batch, outcomes: Outcomes, moved: BySource, refused: BySource) -> dict[str, int]:
@@ -114,20 +116,20 @@ def _counts(batch: Batch, outcomes: Outcomes, moved: BySource, refused: BySource
     replayed, by_reason = outcomes.admitted_by_source(), Counter[str]()
     for (source, reason), n in sorted(refused.items(), key=lambda entry: entry[0][1]):
         let_in = replayed.get((source, reason), 0)
-        by_reason[f"{REFUSED}{reason}"] += n - let_in
-        by_reason[f"{REPLAYED}{reason}"] += let_in
+        by_reason[f"{REFUSED_PREFIX}{reason}"] += n - let_in
+        by_reason[f"{REPLAYED_PREFIX}{reason}"] += let_in
     carried = letters_let_in(batch.workspace) if batch.let_in is not None else None
     if carried is not None:
-        by_reason.update({f"{REPLAYED}{reason}": n for reason, n in _by_reason(carried).items()})
+        by_reason.update({f"{REPLAYED_PREFIX}{reason}": n for reason, n in _by_reason(carried).items()})
     counts |= {name: n for name, n in by_reason.items() if n} | ({ADMITTED: admitted} if admitted else {})
     ahead = outcomes.furthest_ahead()
     return counts | (ahead if ahead.get(FURTHEST_US, 0) > micros(batch.workspace.spec.alerts.far_ahead) else {})
 
 
-def _met_by_source(sources: Sequence[str], moved: BySource, refused: BySource) -> dict[str, Met]:
+def _met_by_source(sources: Sequence[str], moved: BySource, refused: BySource) -> dict[str, UntimelyCounts]:
     counts = Counter(moved) + Counter(refused)
     return {
-        name: Met(
+        name: UntimelyCounts(
             early=counts[name, "early"],
             late=counts[name, "late"] + counts[name, Reason.LATE_ARRIVAL],
             out_of_order=counts[name, "out_of_order"] + counts[name, KEPT],
@@ -144,7 +146,9 @@ def write_dead_letters(batch: Batch) -> Mapping[str, int]:
     counts, alone = batch.workspace.progress.counts_of(batch.plan.batch_id), batch.workspace.windows_alone
     carried = letters_let_in(batch.workspace) if batch.let_in is not None else None
     if alone:
-        counts = Counts({name: n for name, n in counts.items() if not name.startswith((REFUSED, REPLAYED))})
+        counts = Counts(
+            {name: n for name, n in counts.items() if not name.startswith((REFUSED_PREFIX, REPLAYED_PREFIX))}
+        )
     spec = batch.workspace.spec
     reasons = counts.dead_letters(spec.result_names)
     reasons += Counter(counts.replayed)
@@ -165,7 +169,7 @@ def _by_reason(letters: DataFrame) -> Counter[str]:
     return Counter({row["reason"]: row["count"] for row in letters.groupBy("reason").count().collect()})
 
 
-def control_items(workspace: Workspace, plan: Plan, after: Position) -> list[dict[str, Any]]:
+def control_items(workspace: Workspace, plan: Plan, position: Position) -> list[dict[str, Any]]:
     """Return the control items before a batch's segment of the log, and after it."""
     segment = segment_of(plan)
     front, behind = segment.first_seq - 1, segment.end_seq - 1
@@ -190,7 +194,7 @@ def control_items(workspace: Workspace, plan: Plan, after: Position) -> list[dic
         items.append(control_item(behind, TICK, "live run", clock_us=segment.tick_us))
     if segment.flushes:
         why, argument = "end_of_input: flush", json.dumps("flush")
-        items.append(control_item(behind, END_OF_INPUT, why, clock_us=after.clock_us, argument=argument))
+        items.append(control_item(behind, END_OF_INPUT, why, clock_us=position.clock_us, argument=argument))
     return items
 
 
@@ -209,39 +213,39 @@ def _losses(workspace: Workspace, segment: LogSegment) -> list[dict[str, Any]]:
     return items
 
 
-def _write_watermarks(batch: Batch, after: Position, counts: Mapping[str, int]) -> None:
+def _write_watermarks(batch: Batch, position: Position, counts: Mapping[str, int]) -> None:
     """Write one row of the pipeline, and one of its timeline if its own events moved it."""
-    row = _pipeline_row(batch, after, counts)
-    rows = [row] if after.max_t_us == batch.before.max_t_us else [row, row | {"_timeline": c.ONE_TIMELINE}]
+    row = _pipeline_row(batch, position, counts)
+    rows = [row] if position.max_t_us == batch.before.max_t_us else [row, row | {"_timeline": c.ONE_TIMELINE}]
     batch.append_rows(tables.WATERMARKS, pa.Table.from_pylist(rows, schema=tables.WATERMARKS_SCHEMA))
 
 
-def _write_timelines(batch: Batch, after: Position, counts: Mapping[str, int]) -> None:
+def _write_timelines(batch: Batch, position: Position, counts: Mapping[str, int]) -> None:
     """Write the state of the timelines; a row of the pipeline and one of each timeline that its own events moved."""
     state = with_released(batch)
     write_timelines(batch, state)
-    pipeline = pa.Table.from_pylist([_pipeline_row(batch, after, counts)], schema=tables.WATERMARKS_SCHEMA)
+    pipeline = pa.Table.from_pylist([_pipeline_row(batch, position, counts)], schema=tables.WATERMARKS_SCHEMA)
     time = batch.workspace.spec.time
-    before, now = own_timelines(batch.timelines, time), own_timelines(state, time)
-    moved = watermark_rows(before, now, _instant(after.clock_us), final=after.final)
+    timelines_before, timelines_now = own_timelines(batch.timelines, time), own_timelines(state, time)
+    moved = watermark_rows(timelines_before, timelines_now, _instant(position.clock_us), final=position.final)
     of_batch = moved.append_column(c.BATCH, pa.repeat(pa.scalar(batch.plan.batch_id, pa.int64()), len(moved)))
     rows = pa.concat_tables([pipeline, of_batch], promote_options="default")
     batch.append_rows(tables.WATERMARKS, rows)
 
 
-def _pipeline_row(batch: Batch, after: Position, counts: Mapping[str, int]) -> dict[str, object]:
+def _pipeline_row(batch: Batch, position: Position, counts: Mapping[str, int]) -> dict[str, object]:
     return {
         "_batch_id": batch.plan.batch_id,
         "_timeline": None,
-        "watermark": None if after.final else _instant(after.watermark_us),
-        "clock": _instant(after.clock_us),
-        "max_timestamp": _instant(after.max_t_us),
-        "watermark_set_by": after.set_by,
-        "released": after.released,
-        "final": after.final,
-        "counts": dict(counts) | ({} if after.kept_until_us is None else {KEPT_UNTIL: after.kept_until_us}),
-        "clock_before_period": _instant(after.clock_before_period_us),
-        "watermark_before_flush": _instant(after.watermark_us) if after.final else None,
+        "watermark": None if position.final else _instant(position.watermark_us),
+        "clock": _instant(position.clock_us),
+        "max_timestamp": _instant(position.max_t_us),
+        "watermark_set_by": position.set_by,
+        "released": position.released,
+        "final": position.final,
+        "counts": dict(counts) | ({} if position.kept_until_us is None else {KEPT_UNTIL: position.kept_until_us}),
+        "clock_before_period": _instant(position.clock_before_period_us),
+        "watermark_before_flush": _instant(position.watermark_us) if position.final else None,
     }
 
 

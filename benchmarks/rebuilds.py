@@ -60,7 +60,7 @@ def pieces(root: Path, events: int, instance: DagsterInstance) -> tuple[list[Use
 
 def _bytes_of_log(file: SpecFile, settings: Settings) -> int:
     workspace = Workspace(file, settings.warehouse)
-    version = workspace.lake.opened.seen("raw_events", workspace.base_of("raw_events"))
+    version = workspace.lake.opened.version_at("raw_events", workspace.base_of("raw_events"))
     return sum(size or 0 for size in version.sizes.values())
 
 

@@ -17,7 +17,7 @@ from dagster import DagsterInstance
 
 from tidemark.assets.questions.advice import advice_of
 from tidemark.assets.questions.advice_answer import Advice
-from tidemark.assets.questions.asking import MOST, Answer, Question
+from tidemark.assets.questions.asking import MOST_EXPLAINED, Answer, Question
 from tidemark.assets.questions.asking import explain as answer_to
 from tidemark.assets.questions.what_if.simulation import simulation_of
 from tidemark.assets.questions.what_if.simulation_answer import Simulation
@@ -364,7 +364,7 @@ def explain(
     window: str | None = None,
     start: datetime | str | None = None,
     group: Mapping[str, str | None] | None = None,
-    most: int = MOST,
+    most: int = MOST_EXPLAINED,
     warehouse: Named | None = None,
     spark: str | None = None,
 ) -> Answer:

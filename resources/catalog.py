@@ -100,28 +100,29 @@ class _Names:
         self._refuse_names_that_do_not_last()
         if not self.spark.catalog.databaseExists(self.schema):
             self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {self.schema}")
-        there = {row[1] for row in self.spark.sql(f"SHOW TABLES IN {self.schema}").collect()}
+        existing_names = {row[1] for row in self.spark.sql(f"SHOW TABLES IN {self.schema}").collect()}
         names = names_of(self.workspace)
         newest = committed_view(names[tables.BATCHES])
-        moved = self._properties(newest) if newest in there else {}
+        moved = self._properties(newest) if newest in existing_names else {}
         if moved.get(_FOLDER) != self._folder(tables.BATCHES):  # the schema may be another user's
-            self._refuse_all_taken(names, there)
+            self._refuse_all_taken(names, existing_names)
         last = self.workspace.batches.last_commit() if self.workspace.exists else None
         if last is None:
             return Registered(self.schema, (), None)
+        # Otherwise the views show this commit already: `batches` is moved last.
         if (moved.get(_FOLDER), moved.get(_BATCH)) != (self._folder(tables.BATCHES), str(last.batch_id)):
             for table, name in names.items():
-                if name not in there:
+                if name not in existing_names:
                     self._name(table, name)
             for table, name in names.items():
                 self._move(table, name, last.batch_id, last.table_versions.get(table, 0))
         return Registered(self.schema, tuple(names.values()), last.batch_id)
 
-    def _refuse_all_taken(self, names: Mapping[str, str], there: Collection[str]) -> None:
+    def _refuse_all_taken(self, names: Mapping[str, str], existing_names: Collection[str]) -> None:
         """Refuse names of other objects before any name is registered, so that no view is left half way."""
         for table, name in names.items():
             for new_name, is_view in ((name, False), (committed_view(name), True)):
-                if new_name in there:
+                if new_name in existing_names:
                     self._refuse_taken(new_name, is_view=is_view, folder=self._folder(table))
 
     def _folder(self, table: str) -> str:

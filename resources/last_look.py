@@ -18,7 +18,7 @@ from pathlib import Path
 from tidemark.resources.places.place import write_whole
 
 HOLDS_FOR = timedelta(hours=1)
-"""How long a look that finds the same may leave Dagster alone: days get late by the clock alone, too."""
+"""How long looks that find the same may go without a report to Dagster: days also get late as time passes."""
 _FOLDER = "tidemark_looks"
 
 

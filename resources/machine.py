@@ -1,8 +1,8 @@
 """The end of work by the machine: a full disk, a Spark that went away, and the wish to stop this process.
 
 Here: recognizing such failures among all failures, in the operator's words; the handlers of Ctrl-C and SIGTERM, and
-which of the two came. Not here: where files are written, tables that cannot be read (delta/versions.py), starting
-another Spark (spark/choice.py), the tidying up of a stopped run (pipelines/running/execution.py).
+which of the two came. Not here: where files are written, tables that cannot be read (resources/delta/versions.py),
+starting another Spark (resources/spark/choice.py), the tidying up of a stopped run (pipelines/running/execution.py).
 
 An exception from a handler is not enough. Dagster and Spark replace our handlers, Dagster tries an interrupted stage
 again, and Python drops errors inside a finalizer. So Python also writes the number of each signal into a socket,
@@ -191,8 +191,8 @@ def listening(*, then_ends: bool = True) -> Iterator[None]:
     handlers = {number: signal.signal(number, _stop) for number in _STOPPING}
     receives, sends = socket.socketpair()
     for end in (receives, sends):
-        end.setblocking(False)
-    before = signal.set_wakeup_fd(sends.fileno(), warn_on_full_buffer=False)
+        end.setblocking(False)  # Python wants it so: a full socket must not block a signal handler
+    earlier_fd = signal.set_wakeup_fd(sends.fileno(), warn_on_full_buffer=False)
     _sockets.append(receives)
     try:
         yield
@@ -200,7 +200,7 @@ def listening(*, then_ends: bool = True) -> Iterator[None]:
         is_stopped = then_ends and stop_signal() is not None
         for number, handler in handlers.items():
             signal.signal(number, signal.SIG_DFL if is_stopped or handler is None else handler)
-        signal.set_wakeup_fd(before)
+        signal.set_wakeup_fd(earlier_fd)
         _sockets.remove(receives)
         _noted.clear()
         receives.close()

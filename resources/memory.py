@@ -1,7 +1,7 @@
 """Memory that this process has freed, and that Arrow or C keep for themselves: it goes back to the system.
 
 Here: when it goes back. Not here: which allocator Arrow uses, which `import tidemark` chooses; Java's memory
-(spark/session.py).
+(resources/spark/session.py).
 """
 
 import ctypes

@@ -40,16 +40,16 @@ def deliver(url: str, *, title: str, text: str, level: str) -> str:
         if not receivers.add(url):
             return "the variable does not hold the URL of a receiver that Apprise knows, such as `slack://…`"
         try:
-            done = receivers.notify(
+            outcome = receivers.notify(
                 text, title, notify_type=kind, body_format=apprise.NotifyFormat.TEXT, timeout=_LONGEST_S
             )
         except Exception as error:
             return f"Apprise raised {type(error).__name__}"
-    if done:
+    if outcome:
         return ""
-    if done.status == apprise.AppriseResultStatus.TIMEOUT:
+    if outcome.status == apprise.AppriseResultStatus.TIMEOUT:
         return f"the receiver did not answer within {_LONGEST_S:g} s"
-    answers = {match[1] for entry in done.logs() if (match := _STATUS.search(str(entry.message)))}
+    answers = {match[1] for entry in outcome.logs() if (match := _STATUS.search(str(entry.message)))}
     return f"the receiver answered with status {' and '.join(sorted(answers))}" if answers else "it cannot be reached"
 
 
@@ -57,7 +57,7 @@ def deliver(url: str, *, title: str, text: str, level: str) -> str:
 def _silent() -> Iterator[None]:
     """Keep what Apprise logs to itself, as it may show URLs."""
     logger = logging.getLogger("apprise")
-    before, nothing = logger.propagate, logging.NullHandler()
+    propagates, nothing = logger.propagate, logging.NullHandler()
     logger.propagate = False
     logger.addHandler(nothing)
     try:
@@ -65,5 +65,5 @@ def _silent() -> Iterator[None]:
             warnings.simplefilter("ignore")  # modules that it imports for some of its receivers are deprecated
             yield
     finally:
-        logger.propagate = before
+        logger.propagate = propagates
         logger.removeHandler(nothing)

@@ -1,8 +1,8 @@
 """The opening of a pipeline's tables: none is missing or older than its commit, and what a run has read of them.
 
 Here: checks of names, sizes and footers of files, which do not read rows; rows that a run need not read again, as a
-version never changes. Not here: opened tables and logs that cannot be read (delta/versions.py), foreign changes of
-rows (delta/undoing.py), questions to the tables (workspace.py).
+version never changes. Not here: opened tables and logs that cannot be read (resources/delta/versions.py), foreign
+changes of rows (resources/delta/undoing.py), questions to the tables (resources/workspace.py).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -92,7 +92,7 @@ class Opening:
                 or `batches` is older than the others.
         """
         last = self.batches.last_commit()
-        if lost := self._made_anew:
+        if lost := self._being_rebuilt:
             raise self._half_made(lost)
         with self.lake.settled():
             self._ensure_log_is_not_older()
@@ -114,7 +114,7 @@ class Opening:
                 self._ensure_files(table, self.base(table, version), stored)
             except LakeError as error:
                 broken[table] = error
-        return broken | {name: self._half_made([name]) for name in self._made_anew}
+        return broken | {name: self._half_made([name]) for name in self._being_rebuilt}
 
     def ensure_none_is_left(self) -> None:
         """Check that no table has rows, as must be so before the first batch.
@@ -138,7 +138,7 @@ class Opening:
         return {name: versions[name] for name in self.names if name in versions}
 
     @property
-    def _made_anew(self) -> tuple[str, ...]:
+    def _being_rebuilt(self) -> tuple[str, ...]:
         """The lost tables that an unfinished rebuild has begun to rebuild."""
         pending = self.batches.pending("rebuild")
         return tuple(RebuildInput.of(pending).lost_tables or ()) if pending else ()
@@ -161,7 +161,7 @@ class Opening:
             raise self._broken(fault, f"version {version} or later", table)
 
     def _ensure_files(self, table: str, version: int, stored: Mapping[str, int]) -> None:
-        for name, size in self.lake.opened.seen(table, version).sizes.items():
+        for name, size in self.lake.opened.version_at(table, version).sizes.items():
             place = self.lake.path(table) / name
             fault = _fault_of_stored(place, size, stored) if isinstance(place, RemotePath) else _fault(place, size)
             if fault:
@@ -171,7 +171,7 @@ class Opening:
     def _ensure_log_is_not_older(self) -> None:
         """Check that the log of batches knows all attempts that have written.
 
-        To continue from an older log would take back all that was committed since, as if it had never been.
+        Continuing from an older log would take back everything that was committed since.
         """
         lake, newest = self.lake, self.batches.newest_attempt()
         for table, version in self.batches.base_versions(self.names).items():

@@ -2,7 +2,7 @@
 
 Here: whether events are sent at all, and sending them with the client of OpenLineage, whose transport is configured
 by its own environment variables and files. Not here: what the events say (assets/catalog/run_events.py), which
-variables say so (settings.py).
+variables say so (resources/settings.py).
 
 A receiver that is down, slow or broken leaves one sentence in the log. The events that it has not taken are lost:
 lineage is a copy of what `batches` says.
@@ -41,7 +41,7 @@ def send(event: "Callable[[], RunEvent]") -> None:
 
 @contextmanager
 def harmless() -> Iterator[None]:
-    """Let the block fail without harm to the batch: what it finds out is for an event alone."""
+    """Let the block fail without harm to the batch: its findings only go into an event."""
     try:
         yield
     except Exception as error:

@@ -41,7 +41,7 @@ def _scratch_of(_process: int) -> Path:
 
 
 def new_scratch() -> Path:
-    """Make a folder, for its owner alone whatever the umask; the process removes it when it ends.
+    """Make a folder that only its owner can enter, whatever the umask; the process removes it when it ends.
 
     The process holds the lock in it as long as it lives, however it ends. A folder whose lock is free has been left,
     so folders are made one at a time.

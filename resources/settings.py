@@ -214,7 +214,7 @@ def _read(home: Path) -> dict[str, dict[str, Any]]:
 
 
 def _note(home: Path, news: dict[str, dict[str, Any]]) -> None:
-    before = _read(home)
-    if before | news != before and os.access(home, os.W_OK):
+    noted = _read(home)
+    if noted | news != noted and os.access(home, os.W_OK):  # a home that can only be read is used all the same
         with suppress(OSError):
-            write_whole(home / _NOTE, json.dumps(before | news, indent=2))
+            write_whole(home / _NOTE, json.dumps(noted | news, indent=2))

@@ -1,7 +1,7 @@
 """Names, places and control schemas of a pipeline's tables.
 
-Here: the layout of `<warehouse>/<pipeline>/`. Not here: reading and writing (see delta/lake.py), and the schemas that
-depend on the spec.
+Here: the layout of `<warehouse>/<pipeline>/`. Not here: reading and writing (see resources/delta/lake.py), and the
+schemas that depend on the spec.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,16 +16,16 @@ from tidemark.timeops.spec import Spec, WindowSpec
 FORMAT_VERSION = 4
 """Version of the tables' layout and meaning. A program refuses a lake with a higher one.
 
-Since 2 `_state/files` names files by their path from the source's folder: a program that knows only absolute
-ones would read all of them again. Since 3 columns of `_state/` have names of their own for the engine's values;
-batches rename the columns of older ones, see delta/migration.py. Since 4 rows of the tables of sessions may take back
-others, see assets/state/windows.py; a table of format 3 is one without such rows.
+Since 2 `_state/files` names files by their path from the source's folder: a program that knows only absolute ones
+would read all of them again. Since 3 columns of `_state/` have names of their own for the engine's values; batches
+rename the columns of older ones, see resources/delta/migration.py. Since 4 rows of the tables of sessions may take
+back others, see assets/state/windows.py; a table of format 3 is one without such rows.
 """
 
 RAW_EVENTS = "raw_events"
 LOG_CONTROL = "log_control"
 SPEC_ITEM = "spec"
-"""Kind of the items of `log_control` that say by which spec the log is judged from there on."""
+"""Kind of the items of `log_control` that say which spec judges the log from there on."""
 ORDERED_EVENTS = "ordered_events"
 HELD_EVENTS = "held_events"
 DEAD_LETTERS = "dead_letters"
@@ -34,9 +34,9 @@ BY_RECORD = (RAW_EVENTS, DEAD_LETTERS, ORDERED_EVENTS)
 WATERMARKS = "watermarks"
 BATCHES = "batches"
 FILES = "_state/files"
-REBUILD = "_rebuild"
+REBUILD_FOLDER = "_rebuild"
 """The folder in which a rebuild makes its tables, next to the pipeline's."""
-COPIES = ("_state/reading", "_state/aside", "_state/cast_log", REBUILD)
+COPIES = ("_state/reading", "_state/aside", "_state/cast_log", REBUILD_FOLDER)
 """Folders with copies of rows, which runs and rebuilds make while they work, and killed ones leave."""
 BOOKMARK = "_state/audit.json"
 """The file that says how far an audit has come which was stopped; it may quote values."""
@@ -48,13 +48,13 @@ REVISED_SESSION_EVENTS = "_state/revised_session_events"
 TIMELINES = "_state/timelines"
 
 
-def across_timelines(table: str) -> str:
+def table_across_timelines(table: str) -> str:
     """Return the table like one of events that windows still need, for windows across timelines."""
     return table.replace("_state/", "_state/across_")
 
 
 _BY_TIME = (OPEN_EVENTS, SESSION_EVENTS, REVISED_EVENTS, REVISED_SESSION_EVENTS)
-BY_TIME = (*_BY_TIME, *map(across_timelines, _BY_TIME))
+BY_TIME = (*_BY_TIME, *map(table_across_timelines, _BY_TIME))
 """The tables of events that windows still need, whose rows are in the order of their times."""
 
 
@@ -128,26 +128,26 @@ def needed_table(window: WindowSpec) -> str:
     else:
         table = SESSION_EVENTS if window.is_linked else OPEN_EVENTS
     # An event meets another watermark there, and is of another timeline.
-    return across_timelines(table) if window.across else table
+    return table_across_timelines(table) if window.across else table
 
 
-def is_of(table: str, *others: str) -> bool:
+def is_one_of(table: str, *names: str) -> bool:
     """Return whether a table is one of some, or the one like it for windows across timelines."""
-    return table in (*others, *map(across_timelines, others))
+    return table in (*names, *map(table_across_timelines, names))
 
 
-def open_in_column(others: Iterable[str]) -> str:
+def open_in_column(column_names: Iterable[str]) -> str:
     """Return the column that says for which session and sliding windows an event is stored.
 
     It is `_open_in`. That is not a reserved name: a payload column of that name keeps it.
     """
-    return free_name("_open_in", others)
+    return free_name("_open_in", column_names)
 
 
-def free_name(name: str, others: Iterable[str]) -> str:
+def free_name(name: str, taken_names: Iterable[str]) -> str:
     """Return a name for a column of a state, with underscores at its end where other columns have it."""
-    taken = {other.lower() for other in others}
-    while name in taken:
+    lowered = {taken.lower() for taken in taken_names}
+    while name in lowered:
         name += "_"
     return name
 
@@ -167,7 +167,7 @@ def remedy_of(place: object) -> str:
 def _is_of_the_log(parts: Sequence[str]) -> bool:
     """Return whether the last table in a path is one that cannot be rebuilt."""
     derived = (ORDERED_EVENTS, HELD_EVENTS, DEAD_LETTERS, WATERMARKS)
-    for above, name in reversed([*pairwise(parts)]):
+    for above, name in reversed([*pairwise(parts)]):  # from the end: a folder above may be called `batches`, too
         if name in OF_THE_LOG or f"{above}/{name}" in OF_THE_LOG:
             return above not in (
                 "windows",

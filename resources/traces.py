@@ -1,4 +1,4 @@
-"""Values that must be nowhere any more, and the files that still hold one.
+"""Values that must no longer be anywhere, and the files that still hold one.
 
 Here: which texts are sought, and reading files of any kind for them: bytes, columns of Parquet, cells of SQLite. Not
 here: whose values these are, and which files are read (assets/rebuild/decisions/erasing.py,
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from tidemark.resources.places.place import Place
 
 LEAST_BYTES = 4
-"""Shorter texts are in nearly every file: they are compared with whole values alone."""
+"""Shorter texts are in nearly every file: they are only compared with whole values."""
 LEAST_NUMBER = 100_000
 """Smaller whole numbers are also counts: they are not sought."""
 _MOST_CHARACTERS = 200  # of a text that are sought
@@ -83,8 +83,9 @@ def _grams(text: bytes) -> list[bytes]:
 
 def _hashes(data: NDArray[np.uint8]) -> NDArray[np.uint32]:
     """Return a hash of each four bytes that follow each other."""
-    each = data.astype(np.uint32)
-    grams = each[:-3] | each[1:-2] << 8 | each[2:-1] << 16 | each[3:] << 24
+    numbers = data.astype(np.uint32)
+    grams = numbers[:-3] | numbers[1:-2] << 8 | numbers[2:-1] << 16 | numbers[3:] << 24
+    # Knuth's multiplicative hash: 2654435761 is a prime near 2**32 divided by the golden ratio.
     hashes: NDArray[np.uint32] = np.right_shift(grams * np.uint32(2654435761), 32 - _SLOTS, dtype=np.uint32)
     return hashes
 
@@ -95,13 +96,13 @@ class Sought:
 
     Attributes:
         texts: Texts, each at most a part of a value long. They are sought anywhere.
-        whole: Texts that are too short, or too common, for that, and times. They are compared with whole values in
-            columns.
+        whole_values: Texts that are too short, or too common, for that, and times. They are compared with whole
+            values in columns.
         numbers: Numbers, which are compared with numbers in columns that users name.
     """
 
     texts: frozenset[str] = frozenset()
-    whole: frozenset[str] = frozenset()
+    whole_values: frozenset[str] = frozenset()
     numbers: frozenset[float] = frozenset()
 
     @classmethod
@@ -122,20 +123,20 @@ class Sought:
 
     def __len__(self) -> int:
         """Return how many values are sought."""
-        return len(self.texts) + len(self.whole) + len(self.numbers)
+        return len(self.texts) + len(self.whole_values) + len(self.numbers)
 
     def __bool__(self) -> bool:
         """Return whether anything is sought."""
-        return bool(self.texts or self.whole or self.numbers)
+        return bool(self.texts or self.whole_values or self.numbers)
 
     def without(self, held: "Sought") -> "Sought":
         """Return the values that are not among others."""
-        return Sought(self.texts - held.texts, self.whole - held.whole, self.numbers - held.numbers)
+        return Sought(self.texts - held.texts, self.whole_values - held.whole_values, self.numbers - held.numbers)
 
     def with_common(self, texts: Iterable[str]) -> "Sought":
-        """Return the same, with texts that are common elsewhere compared with whole values alone."""
+        """Return the same, but only compare texts that are common elsewhere with whole values."""
         common = self.texts & {*texts}
-        return Sought(self.texts - common, self.whole | common, self.numbers)
+        return Sought(self.texts - common, self.whole_values | common, self.numbers)
 
     @cached_property
     def spellings(self) -> Mapping[bytes, str]:
@@ -145,8 +146,8 @@ class Sought:
             spelled = {text}
             for _ in range(2):
                 for ascii_alone in (True, False):
-                    spelled |= {json.dumps(each, ensure_ascii=ascii_alone)[1:-1] for each in spelled}
-            held |= {each.encode("utf-8", "surrogatepass"): text for each in spelled}
+                    spelled |= {json.dumps(spelling, ensure_ascii=ascii_alone)[1:-1] for spelling in spelled}
+            held |= {spelling.encode("utf-8", "surrogatepass"): text for spelling in spelled}
         return held
 
     @cached_property
@@ -163,11 +164,12 @@ class Sought:
 
     def in_stream(self, stream: IO[bytes]) -> "Sought":
         """Return what a file holds, read piece by piece."""
-        held, rest = Sought(), b""
+        held, tail = Sought(), b""
         while piece := stream.read(_PIECE_BYTES):
-            data = rest + piece
+            data = tail + piece
             held = held.and_also(self.in_bytes(data))
-            rest = data[-max(self._in_bytes.longest - 1, 0) :] if self._in_bytes.longest > 1 else b""
+            # A text may lie across two pieces.
+            tail = data[-max(self._in_bytes.longest - 1, 0) :] if self._in_bytes.longest > 1 else b""
         return held
 
     def in_column(self, column: pa.Array, *, of_user: bool) -> "Sought":
@@ -183,21 +185,21 @@ class Sought:
                 held = held.and_also(self._in_texts(leaf))
             elif of_user and self.numbers and _is_number(leaf.type):
                 values = leaf.cast(pa.float64(), safe=False)
-                there = values.filter(pc.is_in(values, value_set=self._number_values))
-                held = held.and_also(Sought(numbers=frozenset(there.to_pylist())))
+                common = values.filter(pc.is_in(values, value_set=self._number_values))
+                held = held.and_also(Sought(numbers=frozenset(common.to_pylist())))
         return held
 
     def _in_texts(self, column: pa.Array) -> "Sought":
         values: list[bytes] = column.cast(pa.large_binary()).to_pylist()
-        whole = frozenset({_decoded(value) for value in values} & self.whole) if self.whole else frozenset[str]()
+        whole_values = frozenset(map(_decoded, values)) & self.whole_values if self.whole_values else frozenset[str]()
         # All values at once: no text that is sought begins in one of them and ends in the next.
-        return self.in_bytes(b"\x00".join(values)).and_also(Sought(whole=whole))
+        return self.in_bytes(b"\x00".join(values)).and_also(Sought(whole_values=whole_values))
 
     def and_also(self, other: "Sought") -> "Sought":
         """Return what is in either."""
         if not other:
             return self
-        return Sought(self.texts | other.texts, self.whole | other.whole, self.numbers | other.numbers)
+        return Sought(self.texts | other.texts, self.whole_values | other.whole_values, self.numbers | other.numbers)
 
 
 def _leaves(column: pa.Array) -> Iterator[pa.Array]:
@@ -239,7 +241,7 @@ def _decoded(value: Any) -> str:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """Yield what is sought of a text: itself, or its middle; of JSON and of a raw line also the values in it."""
+    """Yield the parts of a text to look for: itself, or its middle, and the values inside of JSON or a raw line."""
     middle = max(len(text) - _MOST_CHARACTERS, 0) // 2
     yield text[middle : middle + _MOST_CHARACTERS]
     if text[:1] in "{[":
@@ -251,11 +253,11 @@ def _values_in(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value[:_MOST_CHARACTERS]
     elif isinstance(value, dict):
-        for each in value.values():
-            yield from _values_in(each)
+        for part in value.values():
+            yield from _values_in(part)
     elif isinstance(value, list):
-        for each in value:
-            yield from _values_in(each)
+        for part in value:
+            yield from _values_in(part)
 
 
 def words_of(line: str) -> Iterator[str]:

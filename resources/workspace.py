@@ -1,7 +1,7 @@
 """The parts that every stage of a pipeline works with: its spec, its tables, and the log of its batches.
 
-Here: these parts of one pipeline in one warehouse. Not here: whether its tables are whole (opening.py), its position
-(batches/position.py), the work of a stage (assets/), the rules (timeops/).
+Here: these parts of one pipeline in one warehouse. Not here: whether its tables are whole (resources/opening.py), its
+position (resources/batches/position.py), the work of a stage (assets/), the rules (timeops/).
 """
 
 import json
@@ -20,11 +20,11 @@ import pyarrow.compute as pc
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog, unwatched
 from tidemark.resources.batches.plans import BatchEvent, Plan
-from tidemark.resources.batches.position import Progress
+from tidemark.resources.batches.position import LogProgress
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.migration import migrate
 from tidemark.resources.delta.reading import without_spark
-from tidemark.resources.delta.undoing import Change, foreign_changes, outputs, prepare, take_back
+from tidemark.resources.delta.undoing import ForeignChange, foreign_changes, outputs, prepare, take_back
 from tidemark.resources.delta.upkeep import keep_readable
 from tidemark.resources.delta.versions import Filters
 from tidemark.resources.opening import Memory, Opening
@@ -180,7 +180,7 @@ class Workspace:
         return ReferenceTable(join, self.file.folder).columns()
 
     def under(self, spec: Spec) -> "Workspace":
-        """Return the same tables, with all that is known of them, under another spec."""
+        """Return the same tables under another spec, with whatever was read from them before."""
         return replace(self, file=replace(self.file, spec=spec))
 
     @property
@@ -202,6 +202,7 @@ class Workspace:
             "name another folder with --warehouse or TIDEMARK_WAREHOUSE",
         )
         ensure_answers(self.warehouse)
+        # A rebuild judges the log of the pipeline that it rebuilds, where it is.
         elsewhere = {tables.RAW_EVENTS: self.log_of.lake.path(tables.RAW_EVENTS)} if self.log_of else {}
         return Lake(self.folder, self.session, self.memory.tables(self.folder, elsewhere))
 
@@ -211,11 +212,11 @@ class Workspace:
         return BatchLog(self.lake, self.memory.batches, partial(self.watch, self) if self.watch else unwatched)
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> LogProgress:
         """The progress of the pipeline along its log."""
         read = self.log_of.batches if self.log_of else self.batches
         names = [source.name for source in self.spec.sources]
-        return Progress(read, self.batches, names, self.by_source, self._watermarks_of, self.clocks)
+        return LogProgress(read, self.batches, names, self.by_source, self._watermarks_of, self.clocks)
 
     def _watermarks_of(self, batch_id: int) -> Mapping[str, Any]:
         last = self.batches.last_commit()
@@ -239,7 +240,7 @@ class Workspace:
         released = (tables.ORDERED_EVENTS, tables.HELD_EVENTS) if self.spec.outputs.ordered_events else ()
         needed = dict.fromkeys(tables.needed_table(window) for window in self.spec.windows)
         flushed = [tables.flushed_table(window.name) for window in self.spec.windows]
-        seen = tuple(tables.seen_groups_table(window.name) for window in self.spec.windows if window.empty)
+        seen_groups = tuple(tables.seen_groups_table(window.name) for window in self.spec.windows if window.empty)
         timelines = (tables.TIMELINES,) if self.spec.keeps_timelines else ()
         first_times = (tables.FIRST_TIMES,) if self.spec.time.deduplicate_by else ()
         read = () if self.log_of else (tables.RAW_EVENTS, tables.FILES)
@@ -247,7 +248,7 @@ class Workspace:
             *(*read, tables.LOG_CONTROL, tables.DEAD_LETTERS, tables.WATERMARKS),
             *released,
             *needed,
-            *seen,
+            *seen_groups,
             *flushed,
             *(tables.joining_table(join.name) for join in self.spec.joins),
             *(tables.right_rows_table(join.name) for join in self.spec.joins if join.has_table),
@@ -304,7 +305,7 @@ class Workspace:
         return {table: self.base_of(table) for table in self.tables if self.lake.exists(table)}
 
     @property
-    def changes_by_others(self) -> list[Change]:
+    def changes_by_others(self) -> list[ForeignChange]:
         """Return the changes of rows by other programs since the last commit; none for a pipeline without tables."""
         return foreign_changes(self.lake, self.base_of_existing) if self.exists else []
 
@@ -369,7 +370,7 @@ class Workspace:
 
     @property
     def source_names(self) -> Mapping[str, str]:
-        """The names that sources have now, by their former ones: what is stored of them may have either.
+        """The present names of sources by their former ones: stored rows may have either.
 
         Every name that a source takes is committed with a rebuild, or with a batch of that kind.
         """
@@ -390,8 +391,8 @@ class Workspace:
         return tuple(items["argument"].to_pylist())
 
     def by_source(self, noted: Mapping[str, Noted]) -> dict[str, Noted]:
-        """Return what is noted of sources, by the names that these have now."""
-        names = self.source_names if noted else {}
+        """Return notes about sources, by the present names of the sources."""
+        names = self.source_names if noted else {}  # which reads the log of batches
         return {names.get(name, name): note for name, note in noted.items()}
 
     def named_now(self, waiters: Iterable[Waiter]) -> frozenset[Waiter]:
@@ -419,5 +420,5 @@ def _names_of_sources(specs: tuple[str, ...]) -> Mapping[str, str]:
 
 
 def without_tables(file: SpecFile, session: "Callable[[], SparkSession]") -> Workspace:
-    """Return a pipeline that has no tables, for work on its spec alone."""
+    """Return a pipeline without tables, for work that only needs its spec."""
     return Workspace(file, file.folder / ".no_warehouse", session)

@@ -151,7 +151,7 @@ def _reshaped(folder: Path) -> Lake:
 
 def _taken_over(folder: Path) -> Lake:
     lake, other = _created(folder / "here"), _appended(folder / "there")
-    lake.take_over(T, other.opened.seen(T), attempt=1, expect=0)
+    lake.take_over(T, other.opened.version_at(T), attempt=1, expect=0)
     return lake
 
 

@@ -1,8 +1,8 @@
 """The alerts of a spec, as checks of a batch: what was lost, how old results are, what is far ahead, who is silent.
 
-Here: what is compared. Not here: what was lost, and why (losses/), who came when (silences.py), the other checks
-(../checks.py), the age of a pipeline that has stopped running, which Dagster sees by a freshness policy (../live.py).
-No alert holds a batch back.
+Here: what is compared. Not here: what was lost, and why (assets/alarms/losses/), who came when
+(assets/alarms/silences.py), the other checks (assets/checks.py), the age of a pipeline that has stopped running,
+which Dagster sees by a freshness policy (assets/live.py). No alert holds a batch back.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from functools import partial
 from tidemark.assets.alarms import silences
 from tidemark.assets.alarms.losses.of_batch import BatchLosses
 from tidemark.assets.alarms.losses.rates import Losses
-from tidemark.assets.alarms.losses.sentences import advice, beyond, in_words
+from tidemark.assets.alarms.losses.sentences import advice, beyond, loss_in_words
 from tidemark.assets.batch import BatchWriter
 from tidemark.assets.log.exclusions import excluded
 from tidemark.resources import tables
@@ -55,7 +55,7 @@ CLOCK_AHEAD = Expectation(
     "ticks follow it. Correct the clock of the machine that sets it, or write an `arrival_time` that is null for "
     "such a record; `tidemark rejudge` judges the log without this one, so that what was lost comes back",
 )
-ARRIVED_AHEAD = Expectation(
+FUTURE_ARRIVALS = Expectation(
     name="future_arrival",
     holds="no record arrived further ahead of this machine's clock than `future_arrival` of its source says, an hour "
     "by default",
@@ -72,7 +72,7 @@ SILENCE = Expectation(
 )
 MOST_FAILING = 0.2
 """The share of a batch's records on which expressions may fail."""
-FRESHNESS = Expectation(
+FRESH_WATERMARK = Expectation(
     name="freshness",
     holds="the watermark is behind the clock by at most what `alerts.freshness` says",
     remedy="see what delays it in the metadata of ordered_events: a source that is silent or late, or too few runs",
@@ -82,8 +82,8 @@ FRESHNESS = Expectation(
 def alerts_of(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
     """Return the alerts of a spec, its own and the ones that every spec has, by the asset that shows them."""
     ahead = (FAR_AHEAD,) if has_event_time(spec.sources, spec.time) else ()
-    freshness = (FRESHNESS,) if spec.alerts.freshness is not None else ()
-    arrived = (ARRIVED_AHEAD,) if any(source.future_arrival_us is not None for source in spec.sources) else ()
+    freshness = (FRESH_WATERMARK,) if spec.alerts.freshness is not None else ()
+    arrived = (FUTURE_ARRIVALS,) if any(source.future_arrival_us is not None for source in spec.sources) else ()
     silence = (SILENCE,) if silences.may_be_silent(spec) else ()
     return {
         tables.ORDERED_EVENTS: (*ahead, CLOCK_AHEAD, *arrived, *silence, *freshness),
@@ -107,7 +107,7 @@ def count_alert(lost: BatchLosses, expectation: Expectation) -> Counted:
             continue
         expected = replace(expectation, remedy=met.remedy or expectation.remedy)
         allowed = Counted(expected, met.measured, note=met.note, numbers=met.numbers)
-        if any(count.expected != count.found for count in met.measured):
+        if any(count.expected != count.actual for count in met.measured):
             return replace(allowed, is_error=level == "error", note="")
     return allowed
 
@@ -116,7 +116,7 @@ def _comparison(lost: BatchLosses, expectation: Expectation) -> "Callable[[str],
     """Return what compares the batch with a level, `warn` or `error`; None where the alert does not have it."""
     if expectation.name == DEAD_LETTER_RATE.name:
         return _refused(lost)
-    if expectation.name == FRESHNESS.name:
+    if expectation.name == FRESH_WATERMARK.name:
         return partial(_age, lost.batch)
     if expectation.name == SILENCE.name:
         return lambda level: _silent(lost) if level == "warn" else None
@@ -124,7 +124,7 @@ def _comparison(lost: BatchLosses, expectation: Expectation) -> "Callable[[str],
         BAD_EXPRESSIONS.name: _failing,
         FAR_AHEAD.name: _ahead,
         CLOCK_AHEAD.name: _clock_ahead,
-        ARRIVED_AHEAD.name: _arrived_ahead,
+        FUTURE_ARRIVALS.name: _arrived_ahead,
     }
     return lambda level: warnings[expectation.name](lost.batch) if level == "warn" else None
 
@@ -158,7 +158,7 @@ def _refused(lost: BatchLosses) -> Callable[[str], _Met | None]:
         excess = beyond(losses, limit, levels)
         remedy = advice(lost.cause(excess.letters), spec) if excess.records else ""
         sentence = "; ".join([*excess.sentences, f"limit {limit * 100:g} %"])
-        note = f"{in_words(losses.newest) if losses.newest else 'Nothing was lost'}; limit {limit * 100:g} %"
+        note = f"{loss_in_words(losses.newest) if losses.newest else 'Nothing was lost'}; limit {limit * 100:g} %"
         measured = Measured("records lost beyond the limit", 0, excess.records, sentence)
         return _Met((measured,), _shares(losses), note, remedy)
 
@@ -257,7 +257,7 @@ def _silent(lost: BatchLosses) -> _Met:
     silent, among = silences.silences_after(lost.log, batch_id, clock_us)
     longest_us = max((silence.silence_us for silence in silent), default=0)
     numbers = {"silent": len(silent), "looked_at": among, "longest_silence_seconds": longest_us / 1e6}
-    measured = Measured("silent values of `over` and sources", 0, len(silent), silences.in_words(silent))
+    measured = Measured("silent values of `over` and sources", 0, len(silent), silences.silences_in_words(silent))
     return _Met((measured,), numbers)
 
 
@@ -265,7 +265,7 @@ def _far(batch: BatchWriter, ahead: timedelta, what: str, *, than: str = "the cl
     """Compare how far something is ahead with `alerts.far_ahead`; say how to judge the log without the record."""
     allowed = batch.workspace.spec.alerts.far_ahead
     beyond = max(ahead - allowed, timedelta(0))
-    seconds = max(beyond // timedelta(seconds=1), 1) if beyond else 0
+    seconds = max(beyond // timedelta(seconds=1), 1) if beyond else 0  # less than a second is beyond the limit too
     sentence = f"{what}, {roughly(abs(ahead))} ahead of {than}; limit {format_duration(allowed)}"
     if seq is not None:
         sentence += f'. The log without it: `tidemark rejudge SPEC --exclude {seq} --reason "…"`'

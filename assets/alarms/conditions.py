@@ -1,7 +1,8 @@
 """The conditions of a pipeline that need a person: a wrong spec, a batch that is left, failed checks, held input.
 
 Here: the conditions as they are now, read from the tables, the sources and the results of the last checks, without
-Spark. Not here: what `tidemark status` shows besides (pipelines/views/status.py), who is notified (messages.py).
+Spark. Not here: what `tidemark status` shows besides (pipelines/views/status.py), who is notified
+(assets/alarms/messages.py).
 """
 
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import TidemarkError
 from tidemark.timeops.values.durations import format_duration, roughly
 
-Level = Literal["warn", "error"]
+Severity = Literal["warn", "error"]
 
 
 OF_NO_BATCH = (HELD_BACK, "sources", "input", "spec", "changes", "corrections", "freshness")
@@ -39,13 +40,13 @@ class Condition:
     """
 
     name: str
-    level: Level
+    level: Severity
     sentence: str
     is_checked: bool = False
 
 
 @dataclass(frozen=True)
-class Look:
+class PipelineLook:
     """The result of a look at a pipeline.
 
     Attributes:
@@ -61,7 +62,7 @@ class Look:
     conditions: tuple[Condition, ...]
 
 
-def look_at(workspace: Workspace) -> Look:
+def look_at_pipeline(workspace: Workspace) -> PipelineLook:
     """Look at a pipeline whose tables are whole; nothing is written."""
     pending = workspace.batches.pending() if workspace.exists else None
     at_work = pending if pending is not None and not pending.is_left(workspace.clock.now()) else None
@@ -71,7 +72,7 @@ def look_at(workspace: Workspace) -> Look:
     if position is not None and position.watermark_us is not None and not position.final:
         delay = workspace.clock.since(position.watermark_us)
     of_batches = _of_batches(workspace, pending if at_work is None else None)
-    return Look(at_work, waiting, delay, (*of_batches, *of_input, *_of_age(workspace, delay)))
+    return PipelineLook(at_work, waiting, delay, (*of_batches, *of_input, *_of_age(workspace, delay)))
 
 
 def _of_input(workspace: Workspace) -> tuple[Waiting, list[Condition]]:
@@ -139,7 +140,7 @@ def _of_age(workspace: Workspace, delay: timedelta | None) -> Iterator[Condition
     allowed = workspace.spec.alerts.freshness
     if allowed is None or delay is None:
         return
-    levels: tuple[tuple[Level, timedelta | None], ...] = (("error", allowed.error), ("warn", allowed.warn))
+    levels: tuple[tuple[Severity, timedelta | None], ...] = (("error", allowed.error), ("warn", allowed.warn))
     for level, oldest in levels:
         if oldest is not None and delay > oldest:
             sentence = f"the watermark is {roughly(delay)} behind the clock, and `alerts.freshness` allows "

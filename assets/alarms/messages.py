@@ -1,7 +1,8 @@
 """Messages about the conditions of a pipeline: one for each change of state, to each channel of `alerts.notify`.
 
-Here: which messages are due, their words, and what was delivered. Not here: the conditions (conditions.py), delivery
-(resources/notifying.py), when a pipeline is looked at (pipelines/code_location/watches.py).
+Here: which messages are due, their words, and what was delivered. Not here: the conditions
+(assets/alarms/conditions.py), delivery (resources/notifying.py), when a pipeline is looked at
+(pipelines/code_location/watches.py).
 
 What is wrong is read from the tables, the sources and the failed checks, so a process that dies between a commit
 and its message loses nothing: the next look finds the same condition, and that its message was not delivered. The
@@ -20,7 +21,7 @@ from uuid import UUID, uuid5
 
 from filelock import FileLock, Timeout
 
-from tidemark.assets.alarms.conditions import OF_NO_BATCH, Condition, look_at
+from tidemark.assets.alarms.conditions import OF_NO_BATCH, Condition, look_at_pipeline
 from tidemark.resources.places.place import Place, write_whole
 from tidemark.resources.quality.failures import FOLDER
 from tidemark.resources.settings import variable
@@ -29,7 +30,7 @@ from tidemark.timeops.errors.printable import printable
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.spec.automation import Channel
 
-FILE = "notified.json"
+NOTIFIED_FILE = "notified.json"
 _LOG = logging.getLogger("tidemark.notify")
 _IDS = UUID("4c0b7c1e-5d0c-4f6f-9a53-2f6f3e0e8b57")
 _OK = "ok"
@@ -74,7 +75,7 @@ class Message:
     level: str
 
 
-def notify(workspace: Workspace, deliver: Deliver) -> list[str]:
+def notify_channels(workspace: Workspace, deliver: Deliver) -> list[str]:
     """Look at a pipeline and send what has changed since each channel last took a message.
 
     One process at a time does so. Messages that are not taken are due again at the next look.
@@ -90,14 +91,14 @@ def notify(workspace: Workspace, deliver: Deliver) -> list[str]:
     if not channels:
         return []
     with _one_at_a_time(workspace.folder):
-        look = look_at(workspace)
+        look = look_at_pipeline(workspace)
         now = _worst(look.conditions)
         states = _after(_read_states(workspace.folder), now, is_at_work=look.at_work is not None)
         _write(workspace.folder, states)
         return [failed for channel in channels for failed in _deliver_to(channel, workspace, states, deliver)]
 
 
-def send_test(spec: Spec, folder: Place, deliver: Deliver) -> dict[str, str]:
+def send_test_messages(spec: Spec, folder: Place, deliver: Deliver) -> dict[str, str]:
     """Send a message to each channel that says nothing is wrong; return why it was not taken, by its variable."""
     reasons = {}
     for channel in spec.alerts.notify:
@@ -136,11 +137,13 @@ def _worst(conditions: tuple[Condition, ...]) -> dict[str, _State]:
     return states
 
 
-def _after(before: Mapping[str, _State], now: Mapping[str, _State], *, is_at_work: bool) -> dict[str, _State]:
+def _after(
+    old_states: Mapping[str, _State], states_now: Mapping[str, _State], *, is_at_work: bool
+) -> dict[str, _State]:
     """Return the states after a look; a batch that is at work may be one that failed, and is not well yet."""
     states = {}
-    for name in dict.fromkeys([*before, *now]):
-        old, new = before.get(name, _State()), now.get(name)
+    for name in dict.fromkeys([*old_states, *states_now]):
+        old, new = old_states.get(name, _State()), states_now.get(name)
         if new is None:
             is_open = is_at_work and name not in OF_NO_BATCH
             is_as_before = old.level == _OK or is_open
@@ -163,11 +166,12 @@ def _deliver_to(channel: Channel, workspace: Workspace, states: dict[str, _State
             yield f"{channel.text} did not accept the message about {name}: {why}. It is sent again at the next look"
             return
         states[name] = replace(state, delivered={**state.delivered, channel.to: level})
-        _write(workspace.folder, states)
+        _write(workspace.folder, states)  # at once: a process that dies now must not send it again
 
 
 def _message(workspace: Workspace, name: str, state: _State, level: str) -> Message:
     pipeline = workspace.spec.name
+    # A message that is sent again has the same number, so that a receiver can know it.
     number = uuid5(_IDS, f"{workspace.folder}:{name}:{state.changes}:{level}")
     sentence = printable(state.sentence, keep="\n")
     if level == _OK:
@@ -190,7 +194,7 @@ def _one_at_a_time(folder: Place) -> Iterator[None]:
     lock = None
     if isinstance(folder, Path):
         (folder / FOLDER).mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / FOLDER / f".{FILE}.lock", timeout=_WAIT_FOR_OTHER_S)
+        lock = FileLock(folder / FOLDER / f".{NOTIFIED_FILE}.lock", timeout=_WAIT_FOR_OTHER_S)
         with suppress(Timeout):  # a message that comes twice is better than none
             lock.acquire()
     try:
@@ -202,7 +206,9 @@ def _one_at_a_time(folder: Place) -> Iterator[None]:
 
 def _read_states(folder: Place) -> dict[str, _State]:
     try:
-        noted: Mapping[str, Mapping[str, Any]] = json.loads((folder / FOLDER / FILE).read_text(encoding="utf-8"))
+        noted: Mapping[str, Mapping[str, Any]] = json.loads(
+            (folder / FOLDER / NOTIFIED_FILE).read_text(encoding="utf-8")
+        )
     except (OSError, ValueError):
         return {}
     names = [field.name for field in fields(_State)]  # earlier versions noted a page as well
@@ -212,4 +218,4 @@ def _read_states(folder: Place) -> dict[str, _State]:
 def _write(folder: Place, states: Mapping[str, _State]) -> None:
     if states:
         noted = {name: asdict(state) for name, state in states.items()}
-        write_whole(folder / FOLDER / FILE, json.dumps(noted, indent=2))
+        write_whole(folder / FOLDER / NOTIFIED_FILE, json.dumps(noted, indent=2))

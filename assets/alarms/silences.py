@@ -1,7 +1,7 @@
 """Silences of a pipeline: read from its tables, and said in words.
 
 Here: which rows say when a device or a source came. Not here: the rule (timeops/figures/silences.py), the alert
-(alerts.py).
+(assets/alarms/alerts.py).
 """
 
 from collections.abc import Iterator, Sequence
@@ -74,7 +74,7 @@ def silences_after(log: LogTables, batch_id: int, clock_us: int | None) -> tuple
     return [*silences, *_confirmed(log, devices, clock_us)], len(sources) + len(devices)
 
 
-def in_words(silences: Sequence[Silent]) -> str:
+def silences_in_words(silences: Sequence[Silent]) -> str:
     """Say who is silent."""
     ending = [f"and {len(silences) - _MOST_NAMED:,} more"] if len(silences) > _MOST_NAMED else []
     return "; ".join([*(silence.in_words for silence in silences[:_MOST_NAMED]), *ending])
@@ -90,7 +90,7 @@ def _sources_seen(workspace: Workspace, batch_id: int, clock_us: int) -> pa.Tabl
     if len(names) == 1:
         return SEEN.empty_table()
     rows: list[dict[str, object]] = []
-    for commit in workspace.progress.read.history("ingest", after=batch_id - _BATCHES):
+    for commit in workspace.progress.read.history("ingest", after_batch=batch_id - _BATCHES):
         for name, us in workspace.by_source(commit.counts.by_source(LAST_ARRIVAL)).items():
             if name in names:
                 rows.append({VALUE: name, CLOCK: min(us, clock_us)})  # records may wait to be judged
@@ -123,6 +123,7 @@ def _last_records(log: LogTables, suspects: Sequence[Habit]) -> dict[str, tuple[
         (c.TIMELINE, "in", [habit.value for habit in suspects]),
         (c.SEQ, ">=", log.end_seq - _MOST_RECORDS),
         (c.SEQ, "<", log.end_seq),
+        # Files with earlier arrivals alone are not opened.
         (c.ARRIVAL, ">=", Instant(min(habit.last_us - habit.longest_us for habit in suspects))),
     ]
     newest: dict[str, tuple[int, int]] = {}

@@ -1,7 +1,7 @@
 """The place that a stopped audit has reached: the next one continues there.
 
-Here: what is kept, where, and until when it holds. Not here: judging (verdicts.py), recomputing results (joins.py,
-windows.py).
+Here: what is kept, where, and until when it holds. Not here: judging (assets/audit/verdicts.py), recomputing results
+(assets/audit/joins.py, assets/audit/windows.py).
 
 Only the long parts are continued, judging the log again and recomputing results. Both only grow: what was compared
 stays compared, whatever later batches add. Files and counts are looked at each time.
@@ -37,7 +37,7 @@ class Bookmark:
         as_of: The last commit when it began.
         judged: The last batch whose records were judged again; -1 before the first.
         timelines: The second opinion's watermarks after that batch.
-        faults: What was wrong up to there, by the fields of the comparison in verdicts.py.
+        faults: What was wrong up to there, by the fields of the comparison in assets/audit/verdicts.py.
         windows: By window or join, the time up to which its results were recomputed, microseconds.
         findings: What was wrong with these results.
     """

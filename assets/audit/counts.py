@@ -1,7 +1,7 @@
 """Audit of counts: the tables hold as many rows as `batches` counted, batch by batch, and `watermarks` says the same.
 
 Here: rows of the log, of events, of dead letters by stage and reason, of held events, of `_state/files`; revisions of
-windows. Not here: which record is where (verdicts.py), values of results (windows.py).
+windows. Not here: which record is where (assets/audit/verdicts.py), values of results (assets/audit/windows.py).
 """
 
 from collections import defaultdict
@@ -12,7 +12,7 @@ from tidemark.assets.audit.findings import Finding, wrong_rows
 from tidemark.assets.log.retention import Gone, gone_of
 from tidemark.assets.upkeep.removal import name_of_letters
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import REFUSED, REPLAYED, Commit, Counts, IngestInput
+from tidemark.resources.batches.plans import REFUSED_PREFIX, REPLAYED_PREFIX, Commit, Counts, IngestInput
 from tidemark.resources.batches.position import KEPT_UNTIL, Position
 from tidemark.resources.delta.queries import grouped_rows
 from tidemark.resources.workspace import Workspace
@@ -50,6 +50,7 @@ def audit_counts(workspace: Workspace, readable: Callable[[str], bool]) -> Itera
         if readable(tables.HELD_EVENTS):
             yield from _audit_held(workspace, commits)
     for window in workspace.spec.windows:
+        # The history of any other window may lack revisions.
         is_plain = window.history and not window.having and not window.may_take_back
         if is_plain and readable(tables.history_table(window.name)):
             yield from _audit_revisions(workspace, window)
@@ -109,8 +110,10 @@ def _audit_letters(workspace: Workspace, commits: Sequence[Commit], removal: Gon
     written: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for row in grouped_rows(workspace.lake, table, "true", by, values, version=version):
         written[name_of_letters(row)][row[c.BATCH]] += row["n"]
-    names = {name for commit in commits for name in commit.counts if name.startswith((REFUSED, REPLAYED))}
-    names |= {name for name in written if name.startswith((REFUSED, REPLAYED))}
+    names = {
+        name for commit in commits for name in commit.counts if name.startswith((REFUSED_PREFIX, REPLAYED_PREFIX))
+    }
+    names |= {name for name in written if name.startswith((REFUSED_PREFIX, REPLAYED_PREFIX))}
     of_accepted = [window.name for window in workspace.spec.event_windows]
     of_accepted += [join.name for join in workspace.spec.joins]
     names |= {f"{name}.{reason}" for name in of_accepted for reason in OF_ACCEPTED}

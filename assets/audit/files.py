@@ -18,7 +18,7 @@ from tidemark.resources.batches.plans import Commit, RebuildInput
 from tidemark.resources.delta.history import History, Lifetime, history_of
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.log import Since, changes_since, entries_of
-from tidemark.resources.delta.undoing import Change
+from tidemark.resources.delta.undoing import ForeignChange
 from tidemark.resources.places.place import Place, files_below, relative
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.columns import SEQ
@@ -107,7 +107,7 @@ def _audit_table(
 def _changed(workspace: Workspace, table: str, since: Since) -> Iterator[Finding]:
     """Look for changes since the last commit that no attempt made, or one that the log of batches does not know."""
     for change in since.foreign:
-        sentence = str(Change(table, change)).removeprefix(f"{table}: ")
+        sentence = str(ForeignChange(table, change)).removeprefix(f"{table}: ")
         yield Finding(table, f"another program has changed it: {sentence}", "take_back")
     newest = max((entry.attempt for entry in since.left), default=0)
     # A run may have begun meanwhile, so another look is needed.
@@ -138,7 +138,7 @@ def _audit_log(
         again = history_of(folder, entries_of(folder)[-1]).named_by(complete_versions)
         wrong = [file for file in wrong if any(file.path == other.path for other in again)]
     if not history.is_whole:
-        sizes = workspace.lake.opened.seen(table, base).sizes
+        sizes = workspace.lake.opened.version_at(table, base).sizes
         wrong = [Lifetime(path, size, None, base) for path, size in sizes.items() if stored.get(path) != size]
     for file in wrong:
         size = stored.get(file.path)
@@ -163,8 +163,9 @@ def broken_file(workspace: Workspace, table: str, path: str, sentence: str) -> F
     """Return the finding for a file of the last commit that is lost or damaged."""
     if table != tables.RAW_EVENTS:
         return replace(lost(workspace, table, sentence), file=path)
-    version = workspace.lake.opened.seen(table, workspace.base_of(table))
+    version = workspace.lake.opened.version_at(table, workspace.base_of(table))
     bounds = version.bounds_by_file(SEQ).get(path)
+    # Only all the numbers between two bounds can be read again by them.
     if bounds is None or version.row_count([path]) != bounds[1] - bounds[0] + 1:
         return replace(lost(workspace, table, sentence), file=path)
     sentence = f"{sentence}: records {bounds[0]:,} to {bounds[1]:,}"
@@ -173,7 +174,7 @@ def broken_file(workspace: Workspace, table: str, path: str, sentence: str) -> F
 
 def _audit_pages(workspace: Workspace, table: str, version: int, stored: Mapping[str, int]) -> Iterator[Finding]:
     """Read every page of the files that a version has; the ones that are missing or short are found already."""
-    table_version = workspace.lake.opened.seen(table, version)
+    table_version = workspace.lake.opened.version_at(table, version)
     files = [path for path, size in table_version.sizes.items() if stored.get(path) == size]
     with ThreadPoolExecutor(pa.cpu_count()) as pool:
         for first in range(0, len(files), _AT_ONCE):

@@ -1,6 +1,6 @@
 """Findings of an audit: the table, what is wrong with it, and the command that repairs it.
 
-Not here: finding it (the other files of this room), repairing it (repair.py).
+Not here: finding it (the other files of this room), repairing it (assets/audit/repair.py).
 """
 
 from collections.abc import Sequence

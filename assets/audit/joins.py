@@ -1,7 +1,7 @@
 """Audit of joins: all final rows recomputed from the tables of events, in stretches of time.
 
-Here: each join, stretch by stretch. Not here: which stretches (stretches.py), who is whose partner
-(../recount/joins.py).
+Here: each join, stretch by stretch. Not here: which stretches (assets/audit/stretches.py), who is whose partner
+(assets/recount/joins.py).
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from tidemark.assets.audit.bookmark import Bookmarks
 from tidemark.assets.audit.findings import Finding, wrong_rows
 from tidemark.assets.audit.stretches import EVENTS, by_hour, stretches, whole_from
 from tidemark.assets.log.control import last_reopened_flush
-from tidemark.assets.recount.joins import NOBODY, ROW, US, Stretch, recomputed_rows, written_rows
+from tidemark.assets.recount.joins import NOBODY, ROW, TIME_US, JoinStretch, recomputed_rows, written_rows
 from tidemark.assets.recount.table_joins import wrong_answers
 from tidemark.resources import tables
 from tidemark.resources.memory import release_memory
@@ -68,7 +68,9 @@ def _audit_join(
     table, bookmark = tables.join_table(join.name), bookmarks.bookmark
     final_before_us = _final_before_us(workspace, join)
     since_us = max(bookmark.windows.get(join.name, c.MIN_US), whole_from_us)
-    parts = [Stretch(max(first_us, since_us), end_us) for first_us, end_us in stretches(hours) if end_us > since_us]
+    parts = [
+        JoinStretch(max(first_us, since_us), end_us) for first_us, end_us in stretches(hours) if end_us > since_us
+    ]
     wrong = dict[str, tuple[int, str]]()
     for number, stretch in enumerate(parts, start=1):
         workspace.tell(f"recomputing the rows of {join.name}, part {number} of {len(parts)}")
@@ -89,7 +91,7 @@ def _final_before_us(workspace: Workspace, join: JoinSpec) -> int:
     return position.watermark_us - join.closes_after_us - join.useful_for_us
 
 
-def _differences(workspace: Workspace, join: JoinSpec, stretch: Stretch) -> dict[str, pa.Table]:
+def _differences(workspace: Workspace, join: JoinSpec, stretch: JoinStretch) -> dict[str, pa.Table]:
     """Return the rows of a stretch that are not as they follow from the events, by what is wrong with them."""
     if join.has_table:
         differences = wrong_answers(workspace, join, stretch)
@@ -98,8 +100,8 @@ def _differences(workspace: Workspace, join: JoinSpec, stretch: Stretch) -> dict
     times = written.group_by(ROW).aggregate([([], "count_all")])
     differences = {
         "there more than once": times.filter(pc.greater(times["count_all"], 1)),
-        "lacking": again.join(written, [*ROW, US], join_type="left anti"),
-        "too many": written.join(again, [*ROW, US], join_type="left anti"),
+        "lacking": again.join(written, [*ROW, TIME_US], join_type="left anti"),
+        "too many": written.join(again, [*ROW, TIME_US], join_type="left anti"),
     }
     return {fault: rows for fault, rows in differences.items() if len(rows)}
 

@@ -1,7 +1,7 @@
 """Audit of the log and of what is numbered: no hole, no double, the clock of each record, releases in order.
 
 Here: `raw_events`, `log_control`, the ranges in `batches`, `_release_seq`. Not here: where each record ended
-(verdicts.py), counts (counts.py).
+(assets/audit/verdicts.py), counts (assets/audit/counts.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,9 +20,9 @@ from tidemark.resources.batches.plans import (
     LOG_CLOCK,
     REMOVED_RELEASES,
     BatchInput,
+    BatchKind,
     Commit,
     Counts,
-    Kind,
     RebuildInput,
 )
 from tidemark.resources.batches.position import plan_end, records_in
@@ -83,7 +83,7 @@ class _Log:
         place = np.searchsorted(self._firsts, seqs, "right") - 1
         is_other = (place < 0) | (self._batches[place] != piece[c.BATCH].to_numpy())
         self.of_other_batch += seqs[is_other].tolist()
-        order = np.argsort(seqs, kind="stable")
+        order = np.argsort(seqs, kind="stable")  # upkeep may have joined files in any order
         seqs, clock, arrival, place = seqs[order], clock[order], arrival[order], place[order]
         if len(self._reads):
             self._at_starts(seqs, clock, arrival, place)
@@ -144,7 +144,7 @@ def _numbers(pairs: Sequence[tuple[int, int]]) -> list[int]:
 
 def _audit_ranges(workspace: Workspace) -> Iterator[Finding]:
     """Look for parts of the log that no batch, or more than one, has read or judged."""
-    kinds: tuple[tuple[Kind, str], ...] = (("ingest", "read"), ("process", "judged"))
+    kinds: tuple[tuple[BatchKind, str], ...] = (("ingest", "read"), ("process", "judged"))
     for kind, verb in kinds:
         end = 0
         for commit in workspace.batches.history(kind):

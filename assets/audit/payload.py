@@ -1,7 +1,7 @@
 """Audit of payload: each event, row of a join and dead letter has the values of its record in the log.
 
-Here: tables that copy payload, against `raw_events`. Not here: where a record is (verdicts.py), which events a row of
-a join is made of, and what it takes from a table that is not a stream (joins.py).
+Here: tables that copy payload, against `raw_events`. Not here: where a record is (assets/audit/verdicts.py), which
+events a row of a join is made of, and what it takes from a table that is not a stream (assets/audit/joins.py).
 """
 
 from collections import defaultdict

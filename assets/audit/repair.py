@@ -1,19 +1,19 @@
 """The repair that follows from an audit: what is taken back, read again and computed again, and what stays.
 
 Here: the plan, which only reads. Not here: carrying it out (pipelines/operators/repairing.py), each of its parts
-(../upkeep/foreign_changes.py, rereading.py, ../rebuild/).
+(assets/upkeep/foreign_changes.py, assets/audit/rereading.py, assets/rebuild/).
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tidemark.assets.audit.findings import Finding
-from tidemark.assets.audit.rereading import Lost, Reading, readings_for
+from tidemark.assets.audit.rereading import IngestionToRepeat, LostRecords, readings_for
 from tidemark.resources import tables
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.spec.scope import Scope
 
-REASON = "tidemark repair"
+REPAIR_REASON = "tidemark repair"
 """Why, as `batches` and `log_control` keep it."""
 
 
@@ -32,11 +32,11 @@ class Repair:
     """
 
     changes: tuple[Finding, ...] = ()
-    readings: tuple[tuple[Finding, tuple[Reading, ...]], ...] = ()
+    readings: tuple[tuple[Finding, tuple[IngestionToRepeat, ...]], ...] = ()
     unnamed: tuple[Finding, ...] = ()
     scope: Scope = Scope.NOTHING
     unreadable: tuple[str, ...] = ()
-    lost: tuple[Lost, ...] = ()
+    lost: tuple[LostRecords, ...] = ()
     beyond: tuple[Finding, ...] = ()
 
     @property
@@ -71,11 +71,11 @@ def plan_repair(workspace: Workspace, findings: Sequence[Finding]) -> Repair:
         replaced = [change for change in changes if change.table not in tables.OF_THE_LOG]
         unreadable |= {change.table for change in replaced}
         changes = [change for change in changes if change not in replaced]
-    readings, lost = list[tuple[Finding, tuple[Reading, ...]]](), list[Lost]()
+    readings, lost = list[tuple[Finding, tuple[IngestionToRepeat, ...]]](), list[LostRecords]()
     for finding in findings:
         if finding.remedy == "reread":
             ingestions = readings_for(workspace, finding)
-            if isinstance(ingestions, Lost):
+            if isinstance(ingestions, LostRecords):
                 lost.append(ingestions)
             else:
                 readings.append((finding, tuple(ingestions)))

@@ -1,7 +1,8 @@
 """Lost records of the log, read again from the input files that are still as they were read.
 
 Here: which ingestion read them from which files, the proof that the same records come again, and their new files. Not
-here: reading and numbering records (../ingestion/raw_events.py), which files of the log are lost (files.py).
+here: reading and numbering records (assets/ingestion/raw_events.py), which files of the log are lost
+(assets/audit/files.py).
 
 Records are put in order again with all others of their ingestion, so they get the numbers that they had. What is left
 of the ingestion in the log has to come again with the same numbers, and the clock has to end where it ended; else
@@ -37,7 +38,7 @@ _COMPARED = (c.SEQ, c.ARRIVAL, c.CLOCK, c.SOURCE, c.SPLIT, c.POSITION)
 
 
 @dataclass(frozen=True)
-class Lost:
+class LostRecords:
     """Records of the log that cannot be read again.
 
     Attributes:
@@ -55,7 +56,7 @@ class Lost:
 
 
 @dataclass(frozen=True)
-class Reading:
+class IngestionToRepeat:
     """An ingestion whose records, or some of them, are read again.
 
     Attributes:
@@ -74,19 +75,19 @@ class Reading:
         return [file.path for ranges in self.files.values() for file in ranges]
 
 
-def readings_for(workspace: Workspace, finding: Finding) -> list[Reading] | Lost:
+def readings_for(workspace: Workspace, finding: Finding) -> list[IngestionToRepeat] | LostRecords:
     """Return the ingestions that hold the records of a lost file of the log, if their input is still there."""
     assert finding.seqs is not None
     first, last = finding.seqs
-    readings, before_us = list[Reading](), clocks_before(workspace)
+    readings, before_us = list[IngestionToRepeat](), clocks_before(workspace)
     for commit in workspace.batches.history("ingest"):
         if commit.plan.first_seq > last or plan_end(commit.plan) <= first:
             continue
         try:
-            readings.append(Reading(commit, _files_of(workspace, commit), before_us[commit.batch_id]))
+            readings.append(IngestionToRepeat(commit, _files_of(workspace, commit), before_us[commit.batch_id]))
         except InputError as error:
             seqs = max(first, commit.plan.first_seq), min(last, plan_end(commit.plan) - 1)
-            return Lost(seqs, str(error.found))
+            return LostRecords(seqs, str(error.found))
     return readings
 
 
@@ -117,8 +118,11 @@ def _files_of(workspace: Workspace, commit: Commit) -> Mapping[str, Sequence[Fil
 
 
 def mend_log(
-    workspace: Workspace, finding: Finding, readings: Sequence[Reading], lost_ranges: Sequence[tuple[int, int]]
-) -> Lost | None:
+    workspace: Workspace,
+    finding: Finding,
+    readings: Sequence[IngestionToRepeat],
+    lost_ranges: Sequence[tuple[int, int]],
+) -> LostRecords | None:
     """Read the records of a lost file of the log again, and name a new file with them; return what stays lost.
 
     Args:
@@ -139,7 +143,7 @@ def mend_log(
             plan = reading.commit.plan
             log = stack.enter_context(read_again(workspace, plan, reading.files, reading.before_us))
             if why := _differs(workspace, reading, log, lost_ranges):
-                return Lost((max(first, plan.first_seq), min(last, plan_end(plan) - 1)), why)
+                return LostRecords((max(first, plan.first_seq), min(last, plan_end(plan) - 1)), why)
             new += [partial(_some_rows, piece, first, last) for piece in log.pieces(reading.commit.batch_id)]
         workspace.lake.mend(tables.RAW_EVENTS, new, [finding.file])
     return None
@@ -152,7 +156,9 @@ def _some_rows(piece: Piece, first: int, last: int, schema: pa.Schema) -> Iterat
         yield batch.filter(pc.and_(pc.greater_equal(seqs, first), pc.less_equal(seqs, last)))
 
 
-def _differs(workspace: Workspace, reading: Reading, log: NumberedLog, lost_ranges: Sequence[tuple[int, int]]) -> str:
+def _differs(
+    workspace: Workspace, reading: IngestionToRepeat, log: NumberedLog, lost_ranges: Sequence[tuple[int, int]]
+) -> str:
     """Return how records that were read again differ from what the log has of them; empty if they do not."""
     plan, counts, of_files = reading.commit.plan, reading.commit.counts, ", ".join(reading.paths)
     if len(log) != records_in(plan):

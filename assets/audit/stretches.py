@@ -1,7 +1,7 @@
 """Stretches of time in which an audit recomputes results, so that no more than a part of a table is looked at once.
 
 Here: counting rows by the hour, and cutting time where there are enough; what `retention` has left. Not here: what is
-compared in a stretch (windows.py, joins.py).
+compared in a stretch (assets/audit/windows.py, assets/audit/joins.py).
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from tidemark.resources import tables
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.workspace import Workspace
 
-MOST = 1_000_000
+MOST_COMPARED = 1_000_000
 """Events and results that are compared at once, unless one hour has more."""
 EVENTS = (tables.ORDERED_EVENTS, tables.HELD_EVENTS)
 """The tables with all accepted events."""
@@ -47,7 +47,7 @@ def stretches(hours: Counter[int], reach_us: int = 0) -> Iterator[tuple[int, int
     """
     begin, rows = None, 0
     for hour, n in sorted(hours.items()):
-        if begin is not None and rows + n > MOST:
+        if begin is not None and rows + n > MOST_COMPARED:
             yield begin, hour * _BUCKET_US
             begin, rows = hour * _BUCKET_US, 0
         begin, rows = (hour * _BUCKET_US - reach_us if begin is None else begin), rows + n

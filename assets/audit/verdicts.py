@@ -49,7 +49,7 @@ from tidemark.timeops.values.utc import Instant
 
 Flags = NDArray[np.bool_]
 Numbers = NDArray[np.int64]
-MOST = 1_000_000
+MOST_JUDGED = 1_000_000
 """Records that are judged again at once."""
 _MOST_NAMED = 1_000
 _RECORDS_GONE = "`retention` has removed these records"
@@ -122,6 +122,7 @@ def _judge_all(
             is_begun = True
             timelines = state_at(under, checkpoint) if commit.batch_id > judged else timelines
             note(f"verdicts before record {commit.plan.first_seq:,} were not recounted: {why}")
+        # The rules of the last judged one show a change of the spec.
         if is_begun and records_in(commit.plan) and commit.batch_id >= judged:
             log = records_between(under, commit.plan.first_seq, plan_end(commit.plan))
             rules = _rules_of(under, log, checkpoint, commit.plan)
@@ -134,7 +135,7 @@ def _judge_all(
             rules_before = rules
             if commit.batch_id > judged:
                 timelines = _compare(compared, _judged_again(under, log, rules, timelines, commit), rules, timelines)
-                if not rules.follows_clock:
+                if not rules.follows_clock:  # a clock may have raised it after the last record
                     compared.compare_watermark(of_batches[commit.batch_id], pc.max(timelines["computed"]).as_py())
                 bookmarks.note(judged=commit.batch_id, timelines=timelines, faults=compared.faults.to_dict())
         checkpoint = of_batches[commit.batch_id]
@@ -147,7 +148,7 @@ def _compare(
 ) -> pa.Table:
     """Compare the records of a batch with where the tables have them; return the timelines after them."""
     for part in parts:
-        timelines = part.after
+        timelines = part.timelines
         if len(part.seqs):
             seqs = range(int(part.seqs[0]), int(part.seqs[-1]) + 1)
             compared.compare(part, _Places.of(compared.workspace, seqs, rules))
@@ -182,7 +183,7 @@ def _judged_again(
         duplicates = letters.where(F.col("reason") == Reason.DUPLICATE).select(c.SEQ)
         first_times = known_first_times(workspace, spans_of(workspace, log), up_to=commit.batch_id - 1)
     return judge_again(
-        log, seqs, rules, timelines, compute=computed, refused=duplicates, first_times=first_times, most=MOST
+        log, seqs, rules, timelines, compute=computed, refused=duplicates, first_times=first_times, most=MOST_JUDGED
     )
 
 
@@ -229,7 +230,7 @@ class _Places:
             for piece in _pieces(workspace, table, seqs, [c.SEQ, c.TIMESTAMP]):
                 at = piece[c.SEQ].to_numpy() - seqs.start
                 code[at], us[at] = _ACCEPTED, piece[c.TIMESTAMP].cast(pa.int64()).to_numpy()
-                np.add.at(copies, at, 1)
+                np.add.at(copies, at, 1)  # += would count a record once that occurs twice
         for piece in _pieces(workspace, tables.DEAD_LETTERS, seqs, [c.SEQ, "stage", "reason", "replayed_at"]):
             of_records = pc.is_in(piece["stage"].cast(pa.string()), value_set=pa.array([Stage.INGEST, Stage.TIME]))
             rows = piece.filter(of_records)

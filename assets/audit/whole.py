@@ -84,7 +84,7 @@ def _no_tables(workspace: Workspace) -> LakeError:
 
 def _audit(workspace: Workspace, *, from_start: bool) -> Audit:
     last, findings = workspace.batches.last_commit(), _Findings(workspace, changed=_changed_by_hand(workspace))
-    findings.take(audit_files(workspace))
+    findings.take(audit_files(workspace))  # first: the other parts read only what it has found readable
     if last is None:
         findings.note("nothing is committed yet")
         return findings.audit(last)

@@ -1,7 +1,7 @@
 """Audit of windows: all final results recomputed from the events in the tables, in stretches of time.
 
-Here: each window, stretch by stretch. Not here: which stretches (stretches.py), recomputing, by comparing each event
-with each window (../recount/windows.py), counts and revisions (counts.py).
+Here: each window, stretch by stretch. Not here: which stretches (assets/audit/stretches.py), recomputing, by
+comparing each event with each window (assets/recount/windows.py), counts and revisions (assets/audit/counts.py).
 """
 
 from collections import Counter
@@ -12,7 +12,14 @@ from tidemark.assets.audit.bookmark import Bookmarks
 from tidemark.assets.audit.findings import Finding, of_window, some
 from tidemark.assets.audit.stretches import EVENTS, by_hour, stretches, whole_from
 from tidemark.assets.recount.lost_results import events_without_result, shows_lost_results
-from tidemark.assets.recount.windows import START, Part, WrongResult, can_recompute, doubled_results, wrong_results
+from tidemark.assets.recount.windows import (
+    WINDOW_START,
+    WindowStretch,
+    WrongResult,
+    can_recompute,
+    doubled_results,
+    wrong_results,
+)
 from tidemark.resources import tables
 from tidemark.resources.memory import release_memory
 from tidemark.resources.workspace import Workspace
@@ -49,7 +56,7 @@ def audit_windows(
                 hours = Counter(of_events)
             else:
                 hours = by_hour(workspace, inputs, column)
-            hours.update(by_hour(workspace, [table], START))
+            hours.update(by_hour(workspace, [table], WINDOW_START))
             whole_from_us = whole_from(workspace, [table, *inputs])
             if whole_from_us is not None:
                 first = f"results of {window.name} that start before {Instant(whole_from_us)}"
@@ -65,7 +72,7 @@ def _read_by(workspace: Workspace, window: WindowSpec) -> tuple[Sequence[str], s
         return (*EVENTS, *([tables.DEAD_LETTERS] if window.across else [])), c.TIMESTAMP
     if window.input in {join.name for join in workspace.spec.joins}:
         return [tables.join_table(window.input)], c.TIMESTAMP
-    return [tables.window_table(window.input)], START
+    return [tables.window_table(window.input)], WINDOW_START
 
 
 def _audit_window(
@@ -81,7 +88,9 @@ def _audit_window(
     closed_us = c.MAX_US if position.final else position.watermark_us
     since_us = max(bookmark.windows.get(window.name, c.MIN_US), c.MIN_US if whole_from_us is None else whole_from_us)
     reach_us = window.longest_us if window.closes_on_grid else window.reach_us
-    parts = [Part(max(first_us, since_us), end_us, closed_us) for first_us, end_us in stretches(hours, reach_us)]
+    parts = [
+        WindowStretch(max(first_us, since_us), end_us, closed_us) for first_us, end_us in stretches(hours, reach_us)
+    ]
     wrong, doubled, nowhere_seqs = list[WrongResult](), list[Mapping[str, Any]](), list[int]()
     for number, part in enumerate(parts, start=1):
         if part.end_us <= since_us:

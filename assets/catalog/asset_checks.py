@@ -10,7 +10,7 @@ from dagster_pyspark import LazyPySparkResource
 
 from tidemark.assets.catalog.display.evaluations import evaluation_of, note_failures
 from tidemark.assets.catalog.runs import RETRIES, LiveRun, key, pool_of, step_name, told_to_dagster
-from tidemark.assets.checks import expectations, run_checks
+from tidemark.assets.checks import expectations_by_asset, run_checks
 from tidemark.resources.quality.checks import Expectation
 from tidemark.resources.workspace import SpecFile
 from tidemark.timeops.errors.printable import printable
@@ -18,7 +18,8 @@ from tidemark.timeops.errors.printable import printable
 
 def live_checks(file: SpecFile, run: LiveRun) -> list[dg.AssetChecksDefinition]:
     """Return the checks of a pipeline's live assets."""
-    return [_checks_of(file, run, name, all_of) for name, all_of in expectations(file.spec).items() if all_of]
+    by_asset = expectations_by_asset(file.spec)
+    return [_checks_of(file, run, name, all_of) for name, all_of in by_asset.items() if all_of]
 
 
 def _checks_of(file: SpecFile, run: LiveRun, name: str, all_of: Sequence[Expectation]) -> dg.AssetChecksDefinition:

@@ -266,7 +266,7 @@ def _outputs(about: BatchTables, happened: BatchEvent) -> Iterator[OutputDataset
             facets["columnLineage"] = lineage
         output_facets: dict[str, Any] = {}
         if version is not None:
-            output_facets["outputStatistics"] = _written(place, happened.before.get(table, 0), version)
+            output_facets["outputStatistics"] = _written(place, happened.earlier_versions.get(table, 0), version)
         yield OutputDataset(*dataset_name(place), facets=facets, outputFacets=output_facets)
     for table in about.dropped:
         change = lifecycle_state_change_dataset

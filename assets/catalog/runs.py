@@ -23,7 +23,7 @@ from tidemark.assets.batch import Batch
 from tidemark.assets.judging.segment import judge
 from tidemark.assets.planning import LogSegment, at_work, batch_of, take_on
 from tidemark.assets.schemas import fit_tables
-from tidemark.resources.batches.plans import Owner, Plan, process_of
+from tidemark.resources.batches.plans import BatchOwner, Plan, process_of
 from tidemark.resources.batches.position import records_in
 from tidemark.resources.delta.lake import ConflictError
 from tidemark.resources.machine import ensure_not_stopped, stop_signal
@@ -139,7 +139,7 @@ def was_interrupted(error: BaseException | None) -> bool:
     return stopped or was_interrupted(error.__cause__ or error.__context__)
 
 
-def process_of_run(context: StageContext) -> Owner:
+def process_of_run(context: StageContext) -> BatchOwner:
     """Return the process that a run ends with, as the owner of its batches.
 
     Dagster's multiprocess executor starts a process for each step, which is gone when the next step begins. The run

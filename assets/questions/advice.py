@@ -1,7 +1,7 @@
 """Which out-of-orderness a pipeline should have: how late its events really are, and what every tolerance would lose.
 
 Here: one pass over the whole log, judged by the spec as it is. Not here: the numbers (timeops/figures/advice.py), why
-records are lost, in words (../alarms/losses/sentences.py), what is printed (advice_answer.py).
+records are lost, in words (assets/alarms/losses/sentences.py), what is printed (assets/questions/advice_answer.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.assets.alarms.losses.causes import Around, Cause, around_of, cause_of
+from tidemark.assets.alarms.losses.causes import Around, Cause, around_of, cause_of_loss
 from tidemark.assets.alarms.losses.log_tables import LogTables
 from tidemark.assets.alarms.losses.sentences import advice, in_two_lines
 from tidemark.assets.questions.advice_answer import Advice, Leap, Loser
@@ -54,7 +54,7 @@ _MOST_HABITS = 5
 
 
 def advice_of(workspace: Workspace) -> Advice:
-    """Judge all that was processed of the log, and return how late its records are. Nothing is written.
+    """Judge every processed record of the log, and return how late they are. Nothing is written.
 
     Spark starts only if SQL of the spec has to be computed. Memory: about 100 bytes for each record of the log.
 
@@ -89,7 +89,7 @@ def advice_on(workspace: Workspace, times: LogTimes) -> Advice:
     list_us = grid or tried(needs, [] if one_us is None else [one_us], spec.time.unit_us)
     records = LogTables(workspace, workspace.base_of, end_seq)
     around = around_of(records, letters, partial(_accepted, judged)) if len(letters) else None
-    cause = None if around is None else cause_of(records, letters, around)
+    cause = None if around is None else cause_of_loss(records, letters, around)
     every_delay = tuple(_delays(needs, tally, spec))
     losers = [_as_loser(delay) for delay in every_delay if delay.by not in ("", "hour") and delay.lost]
     losers += [] if around is None else _by_column(records, needs, letters, around)
@@ -150,7 +150,7 @@ def _all_round(spec: Spec, today_us: Mapping[str, int]) -> list[int]:
     unit_us = spec.time.unit_us
     lengths_us = [us for us in round_lengths(3_650 * 86_400_000_000) if us % unit_us == 0]
     own_us = {today_us[source.name] for source in spec.sources if source.out_of_orderness_us is None}
-    return sorted({0, *own_us, *lengths_us[2 - MOST_TOLERANCES :]})
+    return sorted({0, *own_us, *lengths_us[2 - MOST_TOLERANCES :]})  # two places are for 0 and for today's
 
 
 class _Seen:
@@ -212,7 +212,7 @@ class _Seen:
             self.leaps[seq] = Leap(seq, _none(event), _none(arrival), raised, 0)
 
     def _letters(self, log: JudgedLog) -> pa.Table:
-        """Return what is behind the watermark as LETTERS, whatever the policy."""
+        """Return the records behind the watermark as LETTERS, whatever the policy."""
         events, items, rows = log.rises.findings.out_of_order, log.rises.items, self._rows(log)
         at, times = events["item"], self.judged.times
         place = times.source[rows][at] if len(self.sources) > 1 else np.zeros(len(at), np.int64)
@@ -239,7 +239,7 @@ def _none(us: int) -> int | None:
 
 
 def _lines(records: int, lost: int, cause: Cause | None, spec: Spec) -> tuple[str, ...]:
-    """Say what is lost of the log, and why and what to do."""
+    """Say what the log loses, why, and what to do about it."""
     if cause is None:
         return (f"none of the {records:,} records came behind the watermark",)
     if spec.time.out_of_order == "drop":

@@ -1,14 +1,14 @@
 """Advice: what is lost and why, what every tolerance would do, who loses most, how late the records are.
 
-Here: its values, as JSON, as a text and as a picture. Not here: working it out (advice.py).
+Here: its values, as JSON, as a text and as a picture. Not here: working it out (assets/questions/advice.py).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from tidemark.assets.questions.words import aligned, percent
+from tidemark.assets.questions.words import AnswerInParts, aligned, percent
 from tidemark.timeops.figures.advice import FOUND_ON, Delay, Target, Tolerance
 from tidemark.timeops.figures.losses import Habit
 from tidemark.timeops.values.durations import format_duration, roughly
@@ -65,7 +65,7 @@ class Leap:
 
 
 @dataclass(frozen=True)
-class Advice:
+class Advice(AnswerInParts):
     """How late the records of a log are, and what every out-of-orderness would make of them.
 
     The whole log is judged by the spec as it is: where that was another one for a part of the log, the tables have
@@ -77,7 +77,7 @@ class Advice:
         policy: `out_of_order`: drop, adjust or keep.
         records: The records of the log.
         judged: How many of them rule 3 judges.
-        refused: The others by the reason for which they are refused before.
+        refused: How many records other rules refuse first, by reason.
         lost: How many are lost today.
         today_us: The out-of-orderness of today, by source where these differ.
         varied: The sources that the tolerances are for; empty for all.
@@ -110,10 +110,10 @@ class Advice:
         today = {*self.today_us.values()}
         return next((row for row in self.tolerances if {row.tolerance_us} == today), None)
 
-    @property
-    def text(self) -> str:
-        """The same for a person, as lines."""
-        return text_of(self)
+    def parts(self) -> Iterator[Iterable[str]]:
+        """Say what is lost and why, then the numbers in tables."""
+        for part in (_head, _tolerances, _targets, _losers, _leaps, _delays):
+            yield part(self)
 
     def picture(self) -> "Figure | None":
         """Draw what each tolerance loses, with today's; None where none loses any."""
@@ -130,19 +130,6 @@ class Advice:
             "lines": list(self.lines),
             "today_us": dict(self.today_us),
         }
-
-
-def text_of(advice: Advice) -> str:
-    """Return advice as lines for a terminal."""
-    blocks = [
-        list(_head(advice)),
-        list(_tolerances(advice)),
-        list(_targets(advice)),
-        list(_losers(advice)),
-        list(_leaps(advice)),
-        list(_delays(advice)),
-    ]
-    return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
 def _head(advice: Advice) -> Iterator[str]:
@@ -247,10 +234,10 @@ def _are_several(advice: Advice, by: str) -> bool:
 
 
 def _habit(loser: Loser) -> str:
-    return "" if loser.habit is None else in_words(loser.habit)
+    return "" if loser.habit is None else habit_in_words(loser.habit)
 
 
-def in_words(habit: Habit) -> str:
+def habit_in_words(habit: Habit) -> str:
     """Say what the times of some records are like."""
     length = _about(habit.length_us)
     if habit.kind == "ahead":

@@ -1,9 +1,10 @@
 """One question to a pipeline, and its answer: about one record, about some records of the log, about a window.
 
-Here: which question is asked, and that there are tables to answer it. Not here: the answers (record.py, window.py).
+Here: which question is asked, and that there are tables to answer it. Not here: the answers
+(assets/questions/record.py, assets/questions/window.py).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -13,6 +14,7 @@ from tidemark.assets.questions.record_answer import RecordAnswer
 from tidemark.assets.questions.times import PipelineLog
 from tidemark.assets.questions.window import WindowQuestion
 from tidemark.assets.questions.window_answer import WindowAnswer
+from tidemark.assets.questions.words import AnswerInParts
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import rows_where
 from tidemark.resources.workspace import Workspace
@@ -22,7 +24,7 @@ from tidemark.timeops.errors.problems import ProblemsError
 from tidemark.timeops.spec.fields import read_instant
 from tidemark.timeops.values.utc import us_of
 
-MOST = 20
+MOST_EXPLAINED = 20
 """So many records of a condition are explained by default."""
 
 
@@ -44,7 +46,7 @@ class Question:
     window: str | None = None
     start: datetime | str | None = None
     group: Mapping[str, str | None] | None = None
-    most: int = MOST
+    most: int = MOST_EXPLAINED
 
     def check(self) -> None:
         """Check that it is one question.
@@ -88,7 +90,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class RecordAnswers:
+class RecordAnswers(AnswerInParts):
     """The answers about the records that meet a condition.
 
     Attributes:
@@ -103,21 +105,18 @@ class RecordAnswers:
         """Return it for JSON."""
         return {"records": [record.to_dict() for record in self.records], "in_all": self.in_all}
 
-    @property
-    def text(self) -> str:
-        """The answers, one after the other."""
-        return "\n\n\n".join(record.text for record in self.records) or "No record of the log meets the condition."
-
-    def __str__(self) -> str:
-        """Return the text."""
-        return self.text
+    def parts(self) -> Iterator[Iterable[str]]:
+        """Write the stories of the records, one after the other."""
+        texts = [record.text for record in self.records] or ["No record of the log meets the condition."]
+        yield from ([text, ""] for text in texts[:-1])  # a part has one empty line after it, a record two
+        yield texts[-1:]
 
 
 Answer = RecordAnswer | RecordAnswers | WindowAnswer
 
 
 def explain(workspace: Workspace, question: Question) -> Answer:
-    """Answer a question by the tables of the last commit; nothing is written.
+    """Answer a question from the tables of the last commit; nothing is written.
 
     Raises:
         SpecError: The question is wrong: no such record, window or group, or a condition that cannot be evaluated.

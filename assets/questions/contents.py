@@ -43,7 +43,7 @@ _T, _EVENT = "__tm_timestamp", "__tm_event"
 
 
 @dataclass(frozen=True, eq=False)
-class Events:
+class WindowEvents:
     """Accepted events that a window takes, by `_arrival_seq`.
 
     Attributes:
@@ -56,13 +56,15 @@ class Events:
     t: Array
     groups: Sequence[Sequence[str | None]]
 
-    def of_group(self, group: Group) -> "Events":
+    def of_group(self, group: Group) -> "WindowEvents":
         """Return the events of a group."""
         belongs = np.ones(len(self.seq), bool)
         for values, value in zip(self.groups, group, strict=True):
             belongs &= np.array([other == value for other in values], bool)
         places = np.flatnonzero(belongs).tolist()
-        return Events(self.seq[belongs], self.t[belongs], [[values[at] for at in places] for values in self.groups])
+        return WindowEvents(
+            self.seq[belongs], self.t[belongs], [[values[at] for at in places] for values in self.groups]
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,8 +76,8 @@ class Contents:
     """
 
     log: PipelineLog
-    _whole: dict[str, Events] = field(default_factory=dict, repr=False)
-    _dropped_by_window: dict[str, Events] = field(default_factory=dict, repr=False)
+    _whole: dict[str, WindowEvents] = field(default_factory=dict, repr=False)
+    _dropped_by_window: dict[str, WindowEvents] = field(default_factory=dict, repr=False)
     _left_out: dict[int, frozenset[str]] = field(default_factory=dict, repr=False)
 
     @property
@@ -99,7 +101,7 @@ class Contents:
         met[np.isin(seqs, self.let_in)] = NONE
         return met
 
-    def events(self, window: WindowSpec, first_us: int | None = None, last_us: int | None = None) -> Events:
+    def events(self, window: WindowSpec, first_us: int | None = None, last_us: int | None = None) -> WindowEvents:
         """Return the events that a window takes of a span of time, both ends included, with their groups."""
         columns = self._plain(window)
         rows = (
@@ -110,7 +112,7 @@ class Contents:
             rows = rows.filter(pa.array(~np.isin(rows[c.SEQ].to_numpy(), refused)))
         return _as_events(rows, window)
 
-    def results(self, window: WindowSpec, table: str, time: str, first: Instant, last: Instant) -> Events:
+    def results(self, window: WindowSpec, table: str, time: str, first: Instant, last: Instant) -> WindowEvents:
         """Return the final rows of another window or of a join that a window takes, with their groups.
 
         Args:
@@ -125,16 +127,16 @@ class Contents:
         if window.where is None and None not in names:
             rows = self.workspace.lake.rows(table, self._version(table), filters=of)
             ends = integers(rows[time].cast("int64"))
-            groups = [[as_text(value) for value in rows[name].to_pylist()] for name in names if name is not None]
+            groups = [[group_text(value) for value in rows[name].to_pylist()] for name in names if name is not None]
         else:
             frame = self.workspace.lake.read(table, self._version(table), filters=of)
             events = {c.TIMESTAMP: F.col(time), c.SEQ: F.lit(NONE).cast("bigint"), _T: c.to_us(time)}
             grouped = _in_groups(frame.withColumns(events), window)
             ends = integers(grouped[_T])
             groups = [grouped[f"g{number}"].to_pylist() for number in range(len(names))]
-        return Events(np.full(len(ends), NONE), ends, groups)
+        return WindowEvents(np.full(len(ends), NONE), ends, groups)
 
-    def all_events(self, window: WindowSpec) -> Events:
+    def all_events(self, window: WindowSpec) -> WindowEvents:
         """Return all events that a window takes; they are read once."""
         if window.name not in self._whole:
             self._whole[window.name] = self.events(window)
@@ -160,10 +162,11 @@ class Contents:
         asked_for = [seq for seq in seqs if seq not in self._left_out]
         if not windows or not asked_for:
             return
+        # One query for all: to plan it takes longer than to compute a few records.
         accepted, first, end = self._accepted_t, min(asked_for), max(asked_for) + 1
         events = _events(self.judged, np.isin(self.judged.times.seq, asked_for), *accepted)
         let_in = np.intersect1d(np.array(asked_for, np.int64), self.let_in)
-        frames = [events_of(self.workspace, first, end, events), events_let_in(self.workspace, let_in)]
+        frames = [_accepted_events(self.workspace, first, end, events), events_let_in(self.workspace, let_in)]
         for frame in (frame for frame in frames if frame is not None):  # what was let in has the values of then
             columns = Columns.of(frame)
             conditions = [f"{left_out(columns, window)} AS {quoted(window.name)}" for window in windows]
@@ -196,6 +199,7 @@ class Contents:
     def _rows(self, columns: Sequence[str], first_us: int | None, last_us: int | None) -> pa.Table:
         tables_read: list[pa.Table] = []
         within: Filters = [
+            # Events may outlive their records, by another period of `retention`.
             (c.SEQ, ">=", log_begins_at(self.workspace)),
             *([] if first_us is None else [(c.TIMESTAMP, ">=", Instant(first_us))]),
             *([] if last_us is None else [(c.TIMESTAMP, "<=", Instant(last_us))]),
@@ -226,7 +230,7 @@ class Contents:
         """Return the events that a window takes, with the texts of the columns of their groups."""
         seqs = events[c.SEQ]
         first_seq, end_seq = (int(seqs[0].as_py()), int(seqs[-1].as_py()) + 1) if len(events) else (0, 0)
-        return _in_groups(events_of(self.workspace, first_seq, end_seq, events), window)
+        return _in_groups(_accepted_events(self.workspace, first_seq, end_seq, events), window)
 
     @cached_property
     def _accepted_t(self) -> tuple[Array, Array]:
@@ -262,10 +266,10 @@ class Contents:
         return np.asarray(rows[c.SEQ].drop_null().to_numpy(), np.int64)
 
 
-def _as_events(rows: pa.Table, window: WindowSpec) -> Events:
+def _as_events(rows: pa.Table, window: WindowSpec) -> WindowEvents:
     rows = rows.sort_by(c.SEQ)
     groups = [rows[f"g{number}"].to_pylist() for number in range(len(window.group_expressions))]
-    return Events(rows[c.SEQ].to_numpy(), integers(rows[_T]), groups)
+    return WindowEvents(rows[c.SEQ].to_numpy(), integers(rows[_T]), groups)
 
 
 def _in_groups(events: DataFrame, window: WindowSpec) -> pa.Table:
@@ -300,14 +304,14 @@ def _is_special(kind: pa.DataType) -> bool:
     )
 
 
-def as_text(value: Any) -> str | None:
+def group_text(value: Any) -> str | None:
     """Return the text of a value of a group, as SQL has it; None for null."""
     if isinstance(value, bool):
         return str(value).lower()
     return None if value is None else str(value)
 
 
-def events_of(workspace: Workspace, first_seq: int, end_seq: int, accepted: pa.Table) -> DataFrame:
+def _accepted_events(workspace: Workspace, first_seq: int, end_seq: int, accepted: pa.Table) -> DataFrame:
     """Return accepted events of a part of the log as windows see them; `accepted` says which, and their times."""
     zone = workspace.rules.sources[0].time_zone
     records = as_declared(records_between(workspace, first_seq, end_seq), payload_of(workspace), zone)
@@ -324,7 +328,7 @@ def group_of(contents: Contents, window: WindowSpec, seq: int) -> Group:
     return _with_group(contents, window, seq)[1]
 
 
-def _with_group(contents: Contents, window: WindowSpec, seq: int) -> tuple[Events, Group]:
+def _with_group(contents: Contents, window: WindowSpec, seq: int) -> tuple[WindowEvents, Group]:
     events = contents.all_events(window)
     at = int(np.searchsorted(events.seq, seq))
     return events, tuple(values[at] for values in events.groups)
@@ -339,7 +343,7 @@ def sessions_of(contents: Contents, window: WindowSpec, seq: int) -> tuple[int, 
     return int(start[place]), int(end[place])
 
 
-def found_sessions(contents: Contents, window: WindowSpec, events: Events) -> tuple[Array, Array, Array]:
+def found_sessions(contents: Contents, window: WindowSpec, events: WindowEvents) -> tuple[Array, Array, Array]:
     """Return the session of each event of one group, below zero for none, and its bounds."""
     keeps = contents.judged.rules.time.out_of_order == "keep" or window.across
     # What was let in came before all others.
@@ -347,6 +351,7 @@ def found_sessions(contents: Contents, window: WindowSpec, events: Events) -> tu
     t, met = events.t[order], contents.met(events.seq, window)[order] if keeps else np.zeros(0, np.int64)
     late = np.where(t < met, met, NONE) if keeps else met
     came_times = came_alone(t, contents.judged.times.gaps_of(window, events.seq[order]), late)
+    # When results are published does not change which events a session has.
     once = window.model_copy(update={"emit": "on_close"})
     of_events = sessions(came_times, np.zeros(0, CLOSED), rules_of_sessions(once, keeps=keeps))
     back = np.argsort(order)

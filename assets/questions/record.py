@@ -1,7 +1,8 @@
 """Why is a record where it is: its times, its watermark, its windows, and what would have let it in.
 
-Here: what the tables of the last commit and the times of the log say of one record. Not here: the answer as values
-and a text (record_answer.py), the log's times (times.py), the events of a window (contents.py), the rules.
+Here: what the tables of the last commit and the times of the log say about one record. Not here: the answer as values
+and a text (assets/questions/record_answer.py), the log's times (assets/questions/times.py), the events of a window
+(assets/questions/contents.py), the rules.
 """
 
 import json
@@ -24,7 +25,7 @@ from tidemark.assets.questions.record_windows import RecordWindow, WindowsOfReco
 from tidemark.assets.questions.times import PipelineLog
 from tidemark.assets.questions.words import instant_text
 from tidemark.resources import tables
-from tidemark.resources.delta.queries import python_rows
+from tidemark.resources.delta.queries import Row, python_rows
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import SpecError, TidemarkError
 from tidemark.timeops.events.adjustment import ADMITTED, KEPT
@@ -36,7 +37,6 @@ from tidemark.timeops.values.durations import format_duration
 from tidemark.timeops.values.instants import NONE
 from tidemark.timeops.values.utc import Instant, us_of
 
-Row = Mapping[str, Any]
 _REASONS = {str(reason): reason for reason in REASONS}
 
 
@@ -50,7 +50,7 @@ class RecordQuestions:
 
     Attributes:
         log: Its log.
-        with_windows: False leaves the windows of a record out, for which Spark may have to compute their `where`.
+        with_windows: False leaves out the windows of a record, because Spark may have to compute their `where`.
     """
 
     log: PipelineLog
@@ -69,7 +69,7 @@ class RecordQuestions:
             TidemarkError: It is not processed yet.
         """
         self._ensure_processed(seq)
-        out, row = self.log.known.out, self._row(tables.RAW_EVENTS, seq)
+        out, row = self.log.committed.out, self._row(tables.RAW_EVENTS, seq)
         if np.isin(seq, out.seqs):
             return self._excluded(seq, row, out)
         self._ensure_kept(seq)
@@ -173,7 +173,7 @@ class RecordQuestions:
             if item["kind"] == CORRECTION:
                 seqs += list(pairs_in(argument["replaced"]))
             if np.isin(seq, np.concatenate(seqs)):
-                reason = item["reason"]
+                reason = item["reason"]  # a record may go out and come back several times: the last item decides
         return reason
 
     def _answer_in_log(self, seq: int, refusal: Row | None, event: Row | None, missed: Sequence[Row]) -> RecordAnswer:
@@ -185,7 +185,7 @@ class RecordQuestions:
             event: Its row as an accepted event; None where it was refused, or such rows are not written.
             missed: Its dead letters of windows and joins.
         """
-        judged, known_log = self.log.judged, self.log.known
+        judged, known_log = self.log.judged, self.log.committed
         at = known_log.times.place(seq)
         assert at is not None  # it is part of the log
         is_of_timeline = refusal is None or refusal["stage"] != Stage.INGEST
@@ -199,6 +199,7 @@ class RecordQuestions:
         outcome = _outcome(refusal, event, adjusted_by, is_released=by_flush or released_by is not None)
         of_stage = [[letter for letter in missed if letter["stage"] == stage] for stage in _OF_ACCEPTED]
         of_first = next(filter(None, of_stage), [])
+        # Of several windows the one that it missed by most: a tolerance that is enough for this one is for all.
         letter = refusal or max(of_first, key=lambda letter: letter["lateness_us"] or -1, default=None)
         verdict = judged.reason_of(seq)
         us = timestamp_us if timestamp_us is not None else t_us
@@ -241,6 +242,7 @@ class RecordQuestions:
         """Return what released an event in the order of time, see `PipelineLog.passed`; nothing for other records."""
         if timestamp_us is None or timeline is None or KEPT in adjusted_by or ADMITTED in adjusted_by:
             return None, False
+        # It is released when the watermark is past its time, not at it.
         return self.log.passed(timeline, timestamp_us + 1, seq)
 
     def _windows(
@@ -281,7 +283,7 @@ class RecordQuestions:
         return (met.us, ("out_of_order",)) if policy == "adjust" else (t_us, (KEPT,))
 
     def _setter(self, met: Met, at: int) -> Setter | None:
-        times = self.log.known.times
+        times = self.log.committed.times
         place = None if met.set_by is None else times.place(met.set_by)
         if place is None or met.set_by is None:
             return None
@@ -302,7 +304,7 @@ class RecordQuestions:
             source = self.log.workspace.source_names.get(letter[c.SOURCE], letter[c.SOURCE])
             waits = _waits_of_joins(spec, missed, source)
             refused = Refusal(seq, Reason.JOIN_CLOSED, joins_wait_us=min(waits, default=None))
-            patience = admitted_by(self.log.known.times, rules, refused, overriding) if waits else {}
+            patience = admitted_by(self.log.committed.times, rules, refused, overriding) if waits else {}
             return self._allowed(_lateness_of_joins(spec, missed) | patience), None
         names = [window.name for window in spec.windows]
         closed = [
@@ -321,15 +323,16 @@ class RecordQuestions:
         for place in closed:
             window = spec.windows[place]
             if window.kind == "session":
+                # What a session holds depends on all events of its group.
                 group = group_of(self.contents, window, seq)
                 groups[place] = self.contents.of_group(window, group)
                 dropped[place] = self.contents.dropped_of_group(window, group)
         refused = Refusal(seq, reason, closed if reason is Reason.WINDOW_CLOSED else (), groups, dropped)
-        keys_us = admitted_by(self.log.known.times, rules, refused, overriding)
-        return self._allowed(keys_us), admitting_unit(self.log.known.times, rules, refused)
+        keys_us = admitted_by(self.log.committed.times, rules, refused, overriding)
+        return self._allowed(keys_us), admitting_unit(self.log.committed.times, rules, refused)
 
     def _allowed(self, keys_us: Mapping[str, int]) -> dict[str, int]:
-        """Return the keys with which alone the spec is still valid."""
+        """Return the keys that can be changed by themselves: the spec stays valid with each of them."""
         allowed = {}
         for key, us in keys_us.items():
             try:

@@ -1,9 +1,9 @@
 """The answer about a record: its values, as JSON, and as a short story with its numbers for a person.
 
-Here: what is answered, words and layout. Not here: finding it out (record.py).
+Here: what is answered, words and layout. Not here: finding it out (assets/questions/record.py).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -11,15 +11,16 @@ from typing import Any
 from tidemark.assets.questions.record_joins import RecordJoin
 from tidemark.assets.questions.record_windows import RecordWindow
 from tidemark.assets.questions.words import (
+    AnswerInParts,
     at,
-    block,
     clock_rule,
+    enumerated,
     instant_text,
-    length,
-    listed,
-    span,
-    split_name,
-    table,
+    labelled_lines,
+    length_text,
+    span_text,
+    split_text,
+    table_lines,
     value_text,
     waiting_for,
     when,
@@ -35,7 +36,6 @@ from tidemark.timeops.values.durations import format_duration
 _WIDE = 110
 _MOST_WINDOWS = 12
 _LONGEST_VALUE = 40
-Rows = Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Setter:
 
 
 @dataclass(frozen=True)
-class RecordAnswer:
+class RecordAnswer(AnswerInParts):
     """The answer about one record; instants are microseconds, None for none.
 
     Attributes:
@@ -90,7 +90,7 @@ class RecordAnswer:
         release_seq: Its `_release_seq`.
         released_by: The item that released it; None while it is held, and where a flush did.
         by_flush: A flush released it.
-        changed: The keys in which the spec judges records in another way since the record was judged.
+        changed: The keys that have changed since the record was judged, and that change how records are judged.
         is_accepted_now: By the spec as it is now it would be accepted, but the spec then refused it.
     """
 
@@ -145,37 +145,21 @@ class RecordAnswer:
             "changed_since": list(self.changed),
         }
 
-    @property
-    def text(self) -> str:
-        """The answer as a short story."""
-        return story_of(self)
-
-    def __str__(self) -> str:
-        """Return the text."""
-        return self.text
-
-
-def story_of(answer: RecordAnswer) -> str:
-    """Return the answer about a record as a text of some lines."""
-    parts = [[f"{answer.pipeline}, record {answer.seq:,}: {_headline(answer)}"], [*_facts(answer)]]
-    if answer.outcome != "excluded":
-        parts += [
-            [*_rules(answer)],
-            [*_watermark(answer)],
-            [*_release(answer)],
-            [*_windows(answer)],
-            [*_joins(answer)],
-            [*_admission(answer)],
-        ]
-    if answer.changed:
-        parts.append([*_changed(answer)])
-    return "\n\n".join("\n".join(part) for part in parts if part)
+    def parts(self) -> Iterator[Iterable[str]]:
+        """Write the story of the record, part by part."""
+        yield [f"{self.pipeline}, record {self.seq:,}: {_headline(self)}"]
+        yield _facts(self)
+        if self.outcome != "excluded":
+            for part in (_rules, _watermark, _release, _windows, _joins, _admission):
+                yield part(self)
+        if self.changed:
+            yield _changed(self)
 
 
 def _headline(answer: RecordAnswer) -> str:
     if answer.outcome == "excluded":
         return "taken out of the log" + (f": {answer.reason}" if answer.reason else "")
-    by = "" if answer.lateness_us is None else f", by {length(answer.lateness_us)}"
+    by = "" if answer.lateness_us is None else f", by {length_text(answer.lateness_us)}"
     if answer.outcome == "dead_letter":
         return f"refused, {answer.reason}{by}"
     accepted = {
@@ -196,7 +180,7 @@ def _missed(answer: RecordAnswer) -> str:
     """Name the windows that an accepted event missed, or the joins."""
     noun, takers = ("join", answer.joins) if answer.reason == Reason.JOIN_CLOSED else ("window", answer.windows)
     names = dict.fromkeys(taker.name for taker in takers if taker.outcome == "missed")
-    return listed([*names]) or f"a {noun}"
+    return enumerated([*names]) or f"a {noun}"
 
 
 def _takers(answer: RecordAnswer) -> str:
@@ -224,7 +208,7 @@ def _facts(answer: RecordAnswer) -> Iterator[str]:
     told_below = (Reason.EARLY, Reason.LATE_ARRIVAL, Reason.OUT_OF_ORDER, Reason.WINDOW_CLOSED, Reason.JOIN_CLOSED)
     if answer.detail is not None and answer.reason not in told_below:
         rows.append(("detail", answer.detail))
-    yield from block(rows)
+    yield from labelled_lines(rows)
 
 
 def _moved_by(answer: RecordAnswer) -> str:
@@ -267,7 +251,7 @@ def _rules(answer: RecordAnswer) -> Iterator[str]:
         if reason not in (Reason.EARLY, Reason.LATE_ARRIVAL):
             rows.append(_rule_3(answer))
     yield "The rules, in order"
-    yield from table(rows)
+    yield from table_lines(rows)
 
 
 def _rule_0(answer: RecordAnswer, reason: str | None) -> Iterator[tuple[str, str, str]]:
@@ -276,7 +260,7 @@ def _rule_0(answer: RecordAnswer, reason: str | None) -> Iterator[tuple[str, str
         key = ", ".join(time.deduplicate_by)
         is_one = reason == Reason.DUPLICATE
         words = f"an earlier record has its {key}, within" if is_one else f"no earlier record has its {key} within"
-        yield "duplicate", f"{words} {length(time.within_us)}", "refused" if is_one else "passes"
+        yield "duplicate", f"{words} {length_text(time.within_us)}", "refused" if is_one else "passes"
 
 
 def _of_arrival(rule: str, tolerance_us: int, by_us: int, policy: str) -> tuple[str, str, str]:
@@ -285,14 +269,14 @@ def _of_arrival(rule: str, tolerance_us: int, by_us: int, policy: str) -> tuple[
         "late": ("late arrival", "after its time", "before its time"),
     }
     name, beyond, other = names[rule]
-    far = length(abs(by_us))
-    if far == length(tolerance_us) and by_us != tolerance_us:  # as far as a short text says
+    far = length_text(abs(by_us))
+    if far == length_text(tolerance_us) and by_us != tolerance_us:  # as far as a short text says
         far = format_duration(timedelta(microseconds=abs(by_us)))
     distance = f"{far} {beyond if by_us >= 0 else other}" if by_us else "at its arrival"
     verb = "its time is" if rule == "early" else "it came"
     verdicts = {"drop": "refused", "adjust": "moved to the edge", "keep": "kept: it moves no watermark"}
     verdict = verdicts[policy] if by_us > tolerance_us else "passes"
-    return name, f"{verb} {distance}, tolerance {length(tolerance_us)}", verdict
+    return name, f"{verb} {distance}, tolerance {length_text(tolerance_us)}", verdict
 
 
 def _rule_3(answer: RecordAnswer) -> tuple[str, str, str]:
@@ -303,7 +287,9 @@ def _rule_3(answer: RecordAnswer) -> tuple[str, str, str]:
     t = answer.t_us if answer.t_us is not None else answer.event_us
     assert t is not None  # a record without a time has met no such rule
     by = t - answer.met.us
-    words = f"its time is {length(abs(by))} {'behind' if by < 0 else 'ahead of'} the watermark {at(answer.met.us)}"
+    words = (
+        f"its time is {length_text(abs(by))} {'behind' if by < 0 else 'ahead of'} the watermark {at(answer.met.us)}"
+    )
     if not by:
         words = f"its time is the watermark {at(answer.met.us)}"
     verdicts = {"drop": "refused", "adjust": "moved to the watermark", "keep": f"kept: the {_takers(answer)} decide"}
@@ -317,18 +303,18 @@ def _watermark(answer: RecordAnswer) -> Iterator[str]:
     setter, rules = answer.setter, answer.rules
     if setter is None:
         if answer.met.set_by is None:
-            yield from block(
+            yield from labelled_lines(
                 [("set by", f"the clock, which was at {at(answer.clock_us)} ({clock_rule(answer.rules)})")]
             )
         else:
-            yield from block([("set by", f"record {answer.met.set_by:,}, which is no longer in the log")])
+            yield from labelled_lines([("set by", f"record {answer.met.set_by:,}, which is no longer in the log")])
         return
     source = next((rule for rule in rules.sources if rule.name == setter.source), None)
     tolerance = rules.time.out_of_orderness_us if source is None else source.out_of_orderness_us
-    less = f", less out_of_orderness {length(tolerance)}" if tolerance else ""
+    less = f", less out_of_orderness {length_text(tolerance)}" if tolerance else ""
     rows = [("set by", f"record {setter.seq:,}, event time {at(setter.event_us)}{less}")]
     if len(answer.splits) > 1:
-        origin = split_name(setter.source, setter.split)
+        origin = split_text(setter.source, setter.split)
         rows = [("set by", f"record {setter.seq:,} of {origin}: the slowest split then{less}")]
         rows.append(("", f"its event time {at(setter.event_us)}"))
     if setter.arrival_us is not None:
@@ -338,13 +324,13 @@ def _watermark(answer: RecordAnswer) -> Iterator[str]:
     words_of_setter = []
     if answer.arrival_us is not None and setter.arrival_us is not None:
         apart = answer.arrival_us - setter.arrival_us
-        words = f"{length(abs(apart))} {'before' if apart > 0 else 'after'} this one"
+        words = f"{length_text(abs(apart))} {'before' if apart > 0 else 'after'} this one"
         words_of_setter.append(words if apart else "at the same time as this one")
     count = f"{setter.between:,} record{'s' if setter.between != 1 else ''} between them"
     rows.append(("", ", ".join([*words_of_setter, count if setter.between else "directly before it"])))
     if rules.time.emit_every_us is not None:
-        rows.append(("seen", f"from the next period of {length(rules.time.emit_every_us)} on"))
-    yield from block(rows)
+        rows.append(("seen", f"from the next period of {length_text(rules.time.emit_every_us)} on"))
+    yield from labelled_lines(rows)
 
 
 def _release(answer: RecordAnswer) -> Iterator[str]:
@@ -352,14 +338,14 @@ def _release(answer: RecordAnswer) -> Iterator[str]:
         yield "Held until the watermark has passed its time"
         assert answer.timestamp_us is not None  # an accepted event has one, and a timeline
         assert answer.timeline is not None
-        yield from block(
+        yield from labelled_lines(
             [*waiting_for(answer.rules, answer.now, answer.splits, answer.timeline, answer.timestamp_us, inside=True)]
         )
     elif answer.outcome == "ordered":
         yield "Released"
         number = "" if answer.release_seq is None else f"; number {answer.release_seq:,} in its sequence"
         by = "the flush at the end of input" if answer.by_flush else when(answer.released_by, "")
-        yield from block([("by", f"{by or 'the watermark'}{number}")])
+        yield from labelled_lines([("by", f"{by or 'the watermark'}{number}")])
 
 
 def _windows(answer: RecordAnswer) -> Iterator[str]:
@@ -367,14 +353,14 @@ def _windows(answer: RecordAnswer) -> Iterator[str]:
         return
     yield "Its windows"
     rows = [_window(window, answer) for window in answer.windows[:_MOST_WINDOWS]]
-    yield from table(rows)
+    yield from table_lines(rows)
     n_left = len(answer.windows) - _MOST_WINDOWS
     if n_left > 0:
         yield f"  … and {n_left:,} more"
 
 
 def _window(window: RecordWindow, answer: RecordAnswer) -> tuple[str, str, str]:
-    span_ = "" if window.start_us is None or window.end_us is None else span(window.start_us, window.end_us)
+    span = "" if window.start_us is None or window.end_us is None else span_text(window.start_us, window.end_us)
     by = "a flush" if window.by_flush else when(window.closed_by, "")
     if window.outcome == "counted":
         state = f"counted; closed by {by}" if by else "counted"
@@ -390,7 +376,7 @@ def _window(window: RecordWindow, answer: RecordAnswer) -> tuple[str, str, str]:
             "in_gap": "in a gap between two windows",
             "removed": "it may hold records that `retention` has removed from the log",
         }[window.outcome]
-    return window.name, span_, state
+    return window.name, span, state
 
 
 def _closes(window: RecordWindow, answer: RecordAnswer) -> str:
@@ -403,7 +389,7 @@ def _closes(window: RecordWindow, answer: RecordAnswer) -> str:
 def _joins(answer: RecordAnswer) -> Iterator[str]:
     if answer.joins:
         yield "Its joins"
-        yield from table([(join.name, join.side, _join(join, answer)) for join in answer.joins])
+        yield from table_lines([(join.name, join.side, _join(join, answer)) for join in answer.joins])
 
 
 def _unanswered(join: RecordJoin, answer: RecordAnswer) -> str:
@@ -460,7 +446,7 @@ def _admission(answer: RecordAnswer) -> Iterator[str]:
     ]
     if answer.unit is not None:
         rows.append(("time.unit", answer.unit, f"now {answer.rules.time.unit}"))
-    yield from table(rows)
+    yield from table_lines(rows)
 
 
 def _today(answer: RecordAnswer, key: str) -> str:
@@ -473,7 +459,7 @@ def _today(answer: RecordAnswer, key: str) -> str:
         return f"now {format_duration(join.allowed_lateness)}, of {join.name}"
     if key.startswith("sources["):
         source = answer.rules.sources[int(key[len("sources[") : key.index("]")])]
-        return f"now {length(source.out_of_orderness_us)}, of {source.name}"
+        return f"now {length_text(source.out_of_orderness_us)}, of {source.name}"
     policies = {"time.late.tolerance": time.late, "time.early.tolerance": time.early}
     policy = policies.get(key)
     return f"now {format_duration(time.out_of_orderness if policy is None else policy.tolerance)}"
@@ -481,11 +467,13 @@ def _today(answer: RecordAnswer, key: str) -> str:
 
 def _changed(answer: RecordAnswer) -> Iterator[str]:
     yield "The spec has changed since: this is the verdict of then"
-    yield from block([("changed", listed(list(answer.changed)))])
+    yield from labelled_lines([("changed", enumerated(list(answer.changed)))])
 
 
 def _against(arrival_us: int, event_us: int | None) -> str:
     if event_us is None:
         return ""
     by = arrival_us - event_us
-    return f", {length(abs(by))} {'after' if by > 0 else 'before'} its event time" if by else ", at its event time"
+    return (
+        f", {length_text(abs(by))} {'after' if by > 0 else 'before'} its event time" if by else ", at its event time"
+    )

@@ -1,7 +1,7 @@
 """The joins whose sides a record belongs to: what answers it, what it answers, and for how long that may change.
 
-Here: of each join of the spec what its table and the times of the log say of one record. Not here: the rest of the
-answer about a record (record.py), the text (record_answer.py).
+Here: for each join of the spec, what its table and the times of the log say about one record. Not here: the rest of
+the answer about a record (assets/questions/record.py), the text (assets/questions/record_answer.py).
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,11 +11,9 @@ from typing import Any
 from tidemark.assets.log.retention import gone_of
 from tidemark.assets.questions.times import PipelineLog
 from tidemark.resources import tables
-from tidemark.resources.delta.queries import python_rows
+from tidemark.resources.delta.queries import Row, python_rows
 from tidemark.timeops.spec import JoinSpec
 from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ
-
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -98,6 +96,7 @@ class JoinsOfRecord:
             outcome = "open" if item is None and not by_flush else "answered"
             return RecordJoin(join.name, side, outcome, right_seq, closes_us=closes_us)
         closes_us, now_us = self.us + join.useful_for_us, self.log.judged.last(self.timeline).us
+        # A flush is the last answer to left events; right ones may still serve later ones.
         outcome = "open" if now_us is None or now_us <= closes_us else "closed"
         return RecordJoin(join.name, side, outcome, answers=len(self._rows(join, RIGHT_SEQ)), closes_us=closes_us)
 

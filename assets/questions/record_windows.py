@@ -1,7 +1,7 @@
 """The windows that hold the time of a record: which count it, which it missed, which are open, what closed them.
 
 Here: of each window of the spec the windows that the record falls into. Not here: the events of a window
-(contents.py), the rest of the answer about a record (record.py).
+(assets/questions/contents.py), the rest of the answer about a record (assets/questions/record.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,6 +13,7 @@ import numpy as np
 from tidemark.assets.log.retention import records_gone_until
 from tidemark.assets.questions.contents import Contents, instants_of, sessions_of
 from tidemark.assets.questions.words import instant_text
+from tidemark.resources.delta.queries import Row
 from tidemark.timeops.calendar.grid import spans_at
 from tidemark.timeops.figures.log_times import Item
 from tidemark.timeops.rules.reasons import Reason
@@ -21,8 +22,6 @@ from tidemark.timeops.spec.window import inputs_first
 from tidemark.timeops.values.instants import NONE
 from tidemark.timeops.values.utc import Instant, us_of
 from tidemark.timeops.watermark.timelines import ACROSS
-
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -127,9 +126,10 @@ class WindowsOfRecord:
         closes, [met] = end + window.closes_after_us, self.contents.met(np.array([self.seq], np.int64), window)
         was_closed = bool(met != NONE and closes <= met)
         timeline = ACROSS if window.across else self.timeline
+        # A flush before the record did not close a window that took the record.
         item, by_flush = self.contents.log.passed(timeline, closes, 0 if was_closed else self.seq)
         start_us = self.contents.workspace.spec.time.start_us
-        if start_us is not None and start < start_us:
+        if start_us is not None and start < start_us:  # such windows have no results
             outcome = "filtered"
         elif was_closed or self.is_refused:
             outcome = "missed"
@@ -147,7 +147,7 @@ class WindowsOfRecord:
 
 
 def spans_alone(us: int, window: WindowSpec) -> list[tuple[int, int]]:
-    """Return the windows that hold an instant, as far as it alone says; of a sliding one the first and the last."""
+    """Return the windows that hold an instant, as far as it decides; of a sliding one the first and the last."""
     if window.kind == "sliding":
         return [(us - window.size_us, us), (us - 1, us + window.size_us - 1)]
     if window.kind == "session":

@@ -1,4 +1,4 @@
-"""The times of all that was processed of the log, read from the tables: what questions about time begin with.
+"""The times of every processed record of the log, read from the tables: questions about time start from them.
 
 Here: which tables and columns, and what Spark has to compute. Not here: judging them (timeops/figures/log_times.py).
 
@@ -45,7 +45,7 @@ _UNKNOWN = -1
 
 
 @dataclass(frozen=True)
-class Known:
+class CommittedLog:
     """The log of a pipeline as of the last commit.
 
     Attributes:
@@ -71,14 +71,14 @@ class PipelineLog:
     _reached: dict[tuple[str, int], Item | None] = field(default_factory=dict, repr=False)
 
     @cached_property
-    def known(self) -> Known:
-        """Its times, and what has changed of it."""
+    def committed(self) -> CommittedLog:
+        """Its times, and the changes that were made to it."""
         return known_log(self.workspace)
 
     @cached_property
     def judged(self) -> JudgedTimes:
         """The log, judged by the spec as it is now."""
-        return self.known.times.judged(self.workspace.rules)
+        return self.committed.times.judged(self.workspace.rules)
 
     @cached_property
     def flushes(self) -> list[int]:
@@ -97,20 +97,20 @@ class PipelineLog:
         return item, False
 
 
-def known_log(workspace: Workspace) -> Known:
-    """Read the times of all that was processed of the log."""
+def known_log(workspace: Workspace) -> CommittedLog:
+    """Read the times of every processed record of the log."""
     out, end_seq = excluded(workspace), workspace.progress.processed_end()
     begin, start = _begin_of(workspace)
     changed, times = judged_otherwise(workspace), None
     means_others = any(path.rpartition(".")[2] in _OF_EVENT_TIME for path in changed)
-    if not means_others:
+    if not means_others:  # then the batches wrote the spec's own times, and no SQL has to run
         times = _as_stored(workspace, out, end_seq) or _of_tables(workspace, out, end_seq)
     if times is None:
         times = _computed(workspace, end_seq)
     waits = frozenset[Waiter]() if start is None else start.waits.sources
     stretches = _stretches(workspace, begin, waits, end_seq)
     gaps = _gaps(workspace, begin.end_seq, end_seq, times.seq)
-    return Known(replace(times, stretches=stretches, gaps=gaps, start=start), out, tuple(changed))
+    return CommittedLog(replace(times, stretches=stretches, gaps=gaps, start=start), out, tuple(changed))
 
 
 def _begin_of(workspace: Workspace) -> tuple[Checkpoint, LogStart | None]:
@@ -152,12 +152,12 @@ def _stretches(workspace: Workspace, begin: Checkpoint, waits: frozenset[Waiter]
         workspace: The pipeline.
         begin: The log begins here.
         waits: The sources and splits that wait there.
-        end_seq: The end of what was processed.
+        end_seq: The end of the processed records.
     """
     kinds = [*([TICK] if workspace.rules.clock_moves else []), *([WAIT] if follows_waits(workspace.spec) else [])]
     stretches, first = list[Stretch](), begin.end_seq
     for item in recorded(workspace, *kinds) if kinds else []:
-        if item["_batch_id"] <= begin.batch_id:
+        if item["_batch_id"] <= begin.batch_id:  # part of what the records before have left
             continue
         end = int(item["_after_seq"]) + 1
         if item["kind"] == TICK:
@@ -214,6 +214,7 @@ class _Rows:
     def times(self, seq: Array) -> LogTimes:
         """Return the rows with some numbers as the times of a log."""
         at = seq - self.begin_seq
+        # Where no record is excluded nothing has to be copied.
         arrays = self.of if len(seq) == self.count else {name: values[at] for name, values in self.of.items()}
         timelines, sources, splits = (list(self.names[name]) for name in ("timeline", "source", "split"))
         return LogTimes(
@@ -266,6 +267,7 @@ def _put_refused(workspace: Workspace, rows: _Rows) -> None:
         rows.put("event_us", seq, piece[c.EVENT_TIME])
         rows.put_why(seq, _coded(piece["reason"], codes))
         if over:
+            # A record that ingestion refuses has no timeline yet.
             rows.put("timeline", seq, pc.fill_null(piece[c.TIMELINE].cast(pa.string()), c.ONE_TIMELINE))
 
 
@@ -280,6 +282,7 @@ def _log_rows(workspace: Workspace, out: Excluded, end_seq: int, *columns: str) 
         rows.put("clock_us", seq, piece[c.CLOCK])
         if uses_splits:
             sources = piece[c.SOURCE].cast(pa.string())
+            # Rows keep the name that their source had then.
             rows.put("source", seq, pa.array([names.get(x, x) for x in sources.to_pylist()]) if names else sources)
             rows.put("split", seq, piece[c.SPLIT])
         if columns:
@@ -297,6 +300,7 @@ def _log_rows(workspace: Workspace, out: Excluded, end_seq: int, *columns: str) 
 def _as_stored(workspace: Workspace, out: Excluded, end_seq: int) -> LogTimes | None:
     """Return the times where the event time is a column of the log, or the arrival; else None."""
     by = {event_time.timestamp_by for event_time in workspace.rules.event_times}
+    # The row at a place that was corrected still has the values of the record before.
     if len(by) > 1 or workspace.spec.time.over or len(out.places):
         return None
     [expression] = by

@@ -1,7 +1,8 @@
 """Why is a window as it is: its events, what closed it or what it waits for, or why there is no such window.
 
-Here: what the tables of the last commit and the times of the log say of one window, by group. Not here: the answer as
-values and a text (window_answer.py), the events (contents.py), one record (record.py).
+Here: what the tables of the last commit and the times of the log say about one window, by group. Not here: the answer
+as values and a text (assets/questions/window_answer.py), the events (assets/questions/contents.py), one record
+(assets/questions/record.py).
 """
 
 import json
@@ -14,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from tidemark.assets.log.retention import before_seq_of, records_gone_until, results_gone_until
-from tidemark.assets.questions.contents import Contents, Events, Group, as_text, found_sessions
+from tidemark.assets.questions.contents import Contents, Group, WindowEvents, found_sessions, group_text
 from tidemark.assets.questions.times import PipelineLog
 from tidemark.assets.questions.window_answer import EventOfWindow, GroupOfWindow, WindowAnswer
 from tidemark.resources import tables
-from tidemark.resources.delta.queries import python_rows
+from tidemark.resources.delta.queries import Row, python_rows
 from tidemark.resources.delta.versions import Filters
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
@@ -31,7 +32,6 @@ from tidemark.timeops.spec.window import timeline_columns
 from tidemark.timeops.values.instants import NONE, Array
 from tidemark.timeops.values.utc import Instant
 
-Row = Mapping[str, Any]
 _MOST_GROUPS = 1_000
 
 
@@ -102,6 +102,7 @@ class WindowQuestion:
         state = "none" if why else "closed" if all(group.is_closed for group in groups) else "open"
         end_us = ends[-1] if len(ends) == 1 else None
         if window.kind == "session" and groups:
+            # Only events say where a session ends, so groups may differ.
             end_us = groups[0].end_us if len({group.end_us for group in groups}) == 1 else None
         return WindowAnswer(
             pipeline=self.workspace.spec.name,
@@ -114,7 +115,7 @@ class WindowQuestion:
             in_all=len(groups),
             refused=self._refused(max(ends, default=self.start_us)),
             rules=self.workspace.rules,
-            changed=self.log.known.changed,
+            changed=self.log.committed.changed,
             gone_until_us=results_gone_until(self.workspace, window.name),
             letters_from=before_seq_of(self.workspace, tables.DEAD_LETTERS),
         )
@@ -139,7 +140,7 @@ class WindowQuestion:
             return [start + window.size_us], ""
         if window.kind == "session":
             return [start + window.reach_us], ""
-        inside = start + (0 if window.begins_inside else 1)
+        inside = start + (0 if window.begins_inside else 1)  # a start may belong to the window before
         spans = spans_at(inside, window)
         ends = [end for begin, end in spans if begin == start]
         if ends:
@@ -160,19 +161,19 @@ class WindowQuestion:
                 session, start, end = found_sessions(self._contents, window, events)
                 for name in np.unique(session[(session >= 0) & (start == self.start_us)]):
                     at = session == name
-                    of_session = Events(events.seq[at], events.t[at], ())
+                    of_session = WindowEvents(events.seq[at], events.t[at], ())
                     groups[group, int(end[name])] = self._group_of_window(group, int(end[name]), of_session, rows)
             return list(groups.values())
         for group, events in self._by_group(self._events(end_us)):
             groups[group, end_us] = self._group_of_window(group, end_us, events, rows)
         for row in rows:  # such as rows of windows with no event
-            group = tuple(as_text(row[name]) for name in window.group_columns)
+            group = tuple(group_text(row[name]) for name in window.group_columns)
             if (group, end_us) not in groups and self._is_asked(group):
-                nothing = Events(np.zeros(0, np.int64), np.zeros(0, np.int64), ())
+                nothing = WindowEvents(np.zeros(0, np.int64), np.zeros(0, np.int64), ())
                 groups[group, end_us] = self._group_of_window(group, end_us, nothing, rows)
         return list(groups.values())
 
-    def _events(self, end_us: int) -> Events:
+    def _events(self, end_us: int) -> WindowEvents:
         """Return the events with a time in the window; of a window over another one its results."""
         window = self.window
         first = self.start_us + (0 if window.begins_inside else 1)
@@ -183,7 +184,7 @@ class WindowQuestion:
         time = "window_end" if table == tables.window_table(window.input) else c.TIMESTAMP
         return self._contents.results(window, table, time, Instant(first), Instant(last))
 
-    def _by_group(self, events: Events) -> list[tuple[Group, Events]]:
+    def _by_group(self, events: WindowEvents) -> list[tuple[Group, WindowEvents]]:
         if not self.window.group_columns:
             return [((), events)] if len(events.seq) else []
         every = list(dict.fromkeys(zip(*events.groups, strict=True)))
@@ -191,13 +192,13 @@ class WindowQuestion:
         for at, group in enumerate(zip(*events.groups, strict=True)):
             places[group].append(at)
         groups = [group for group in every if self._is_asked(group)]
-        return [(group, Events(events.seq[places[group]], events.t[places[group]], ())) for group in groups]
+        return [(group, WindowEvents(events.seq[places[group]], events.t[places[group]], ())) for group in groups]
 
     def _is_asked(self, group: Group) -> bool:
         values = dict(zip(self.window.group_columns, group, strict=True))
         return all(values[name] == value for name, value in self.group.items())
 
-    def _group_of_window(self, group: Group, end_us: int, events: Events, rows: Sequence[Row]) -> GroupOfWindow:
+    def _group_of_window(self, group: Group, end_us: int, events: WindowEvents, rows: Sequence[Row]) -> GroupOfWindow:
         window, judged = self.window, self.log.judged
         timeline = self._timeline(group, events)
         closes = end_us + window.closes_after_us
@@ -211,7 +212,7 @@ class WindowQuestion:
         item, by_flush = self.log.passed(timeline, closes, int(taken.seq.min()) if is_numbered else 0)
         names = window.group_columns
         same_end = (row for row in rows if _us(row["window_end"]) == end_us)
-        of_group = [row for row in same_end if tuple(as_text(row[name]) for name in names) == group]
+        of_group = [row for row in same_end if tuple(group_text(row[name]) for name in names) == group]
         return GroupOfWindow(
             group=dict(zip(names, group, strict=True)),
             end_us=end_us,
@@ -230,16 +231,17 @@ class WindowQuestion:
             rows=tuple(sorted(of_group, key=lambda row: row.get(PLACE) or 0)),
         )
 
-    def _taken_events(self, events: Events, closes_us: int) -> tuple[Events, int]:
+    def _taken_events(self, events: WindowEvents, closes_us: int) -> tuple[WindowEvents, int]:
         """Return the events that came before the window had closed, and how many came later."""
+        # Dropped or moved, no event is below its own watermark. The one across timelines does not wait for idle ones.
         may_be_late = self.workspace.spec.time.out_of_order == "keep" or self.window.across
         if self.window.input is not None or self.window.kind == "session" or not may_be_late or not len(events.seq):
             return events, 0
         met = self._contents.met(events.seq, self.window)
         late: Array = met >= closes_us
-        return Events(events.seq[~late], events.t[~late], ()), int(late.sum())
+        return WindowEvents(events.seq[~late], events.t[~late], ()), int(late.sum())
 
-    def _timeline(self, group: Group, events: Events) -> str:
+    def _timeline(self, group: Group, events: WindowEvents) -> str:
         """Return the timeline of a group: of a window over another one by the columns that lead back to it."""
         spec, window = self.workspace.spec, self.window
         if window.input is None and len(events.seq) and not window.across:
@@ -256,6 +258,7 @@ class WindowQuestion:
         start: Filters = [("window_start", "=", Instant(self.start_us))]
         end: Filters = [] if self.window.kind == "session" else [("window_end", "=", Instant(end_us))]
         rows = self.workspace.lake.rows(table, self.workspace.base_of(table), filters=[*start, *end])
+        # Such a row only says that an earlier one no longer holds.
         return [row for row in python_rows(rows, maps="lossy") if not row.get("_is_taken_back")]
 
     # What is not there.
@@ -267,6 +270,7 @@ class WindowQuestion:
             ("stage", "=", "time"),
         ]
         table = tables.DEAD_LETTERS
+        # What windows refused is counted by group, as missed.
         rows = self.workspace.lake.rows(table, self.workspace.base_of(table), columns=["reason"], filters=of)
         return dict(Counter(rows["reason"].to_pylist()).most_common())
 
@@ -277,16 +281,17 @@ class WindowQuestion:
         which = " that `where` lets through" if window.where is not None else ""
         if not self.group:
             return f"no event{which} has a time in it"
-        group_text = ", ".join(f"{name} {value}" for name, value in self.group.items())
+        group_in_words = ", ".join(f"{name} {value}" for name, value in self.group.items())
         end = self._ends()[0][-1]
         groups = list(dict.fromkeys(zip(*self._events(end).groups, strict=True)))
         if not groups:
-            return f"no event{which} has a time in it, of {group_text} or any other group"
+            return f"no event{which} has a time in it, of {group_in_words} or any other group"
         shown = [", ".join(str(value) for value in group) for group in groups]
         near = did_you_mean(", ".join(str(value) for value in self.group.values()), shown)
         more_groups = f" and {len(shown) - 10:,} more" if len(shown) > 10 else ""
         listed = f"{', '.join(shown[:10])}{more_groups}"
-        return f"no event{which} of {group_text} has a time in it; it has {listed}" + (f": {near}" if near else "")
+        near = f": {near}" if near else ""
+        return f"no event{which} of {group_in_words} has a time in it; it has {listed}{near}"
 
 
 def _us(value: Any) -> int | None:

@@ -1,19 +1,20 @@
 """The answer about a window: its values, as JSON, and as a short story with its numbers for a person.
 
-Here: what is answered, words and layout. Not here: finding it out (window.py).
+Here: what is answered, words and layout. Not here: finding it out (assets/questions/window.py).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tidemark.assets.questions.words import (
+    AnswerInParts,
     at,
-    block,
+    enumerated,
     instant_text,
-    listed,
-    span,
-    table,
+    labelled_lines,
+    span_text,
+    table_lines,
     value_text,
     waiting_for,
     when,
@@ -82,7 +83,7 @@ class GroupOfWindow:
 
     @property
     def is_closed(self) -> bool:
-        """True if no event can change it any more."""
+        """True if no event can change it now."""
         return self.by_flush or self.closed_by is not None
 
     def to_dict(self) -> dict[str, Any]:
@@ -110,7 +111,7 @@ class GroupOfWindow:
 
 
 @dataclass(frozen=True)
-class WindowAnswer:
+class WindowAnswer(AnswerInParts):
     """The answer about one window.
 
     Attributes:
@@ -125,7 +126,7 @@ class WindowAnswer:
         refused: How many records with a time in it were refused before windows, by reason.
         filtered: `where` leaves events out, so they are not counted here.
         rules: The rules of time.
-        changed: The keys in which the spec judges records in another way since some record was judged.
+        changed: The keys that have changed since some record was judged, and that change how records are judged.
         gone_until_us: Final results that end by this instant were removed, as `retention` says.
         letters_from: Dead letters of records before this one were removed: `refused` is without them.
     """
@@ -158,40 +159,28 @@ class WindowAnswer:
             "changed_since": list(self.changed),
         }
 
-    @property
-    def text(self) -> str:
-        """The answer as a short story."""
-        return story_of(self)
-
-    def __str__(self) -> str:
-        """Return the text."""
-        return self.text
-
-
-def story_of(answer: WindowAnswer) -> str:
-    """Return the answer about a window as a text of some lines."""
-    name = f"{answer.pipeline}, window {answer.window.name} from {at(answer.start_us)}"
-    if answer.end_us is not None:
-        name = f"{answer.pipeline}, window {answer.window.name}, {span(answer.start_us, answer.end_us)}"
-    parts = [[f"{name}: {_headline(answer)}"]]
-    if len(answer.groups) == 1:
-        parts.append([*_group(answer.groups[0], answer)])
-    elif answer.groups:
-        parts.append([*_groups(answer)])
-        waiting = next((group for group in answer.groups if not group.is_closed), None)
-        if waiting is not None:
-            parts.append([*_waits(waiting, answer)])
-    if answer.refused:
-        counts = listed([f"{count:,} {reason}" for reason, count in answer.refused.items()])
-        parts.append([f"Records with a time in it that were refused: {counts}"])
-    if answer.letters_from:
-        first = f"{answer.letters_from:,}"
-        parts.append([f"`retention` has removed the dead letters of records before {first}: none of them is counted"])
-    if answer.changed:
-        parts.append(
-            [f"The spec has changed since: {listed(list(answer.changed))}. The numbers are of the spec as it is."]
-        )
-    return "\n\n".join("\n".join(part) for part in parts if part)
+    def parts(self) -> Iterator[Iterable[str]]:
+        """Write the story of the window, part by part."""
+        name = f"{self.pipeline}, window {self.window.name} from {at(self.start_us)}"
+        if self.end_us is not None:
+            name = f"{self.pipeline}, window {self.window.name}, {span_text(self.start_us, self.end_us)}"
+        yield [f"{name}: {_headline(self)}"]
+        if len(self.groups) == 1:
+            yield _group(self.groups[0], self)
+        elif self.groups:
+            yield _groups(self)
+            waiting = next((group for group in self.groups if not group.is_closed), None)
+            if waiting is not None:
+                yield _waits(waiting, self)
+        if self.refused:
+            counts = enumerated([f"{count:,} {reason}" for reason, count in self.refused.items()])
+            yield [f"Records with a time in it that were refused: {counts}"]
+        if self.letters_from:
+            first = f"{self.letters_from:,}"
+            yield [f"`retention` has removed the dead letters of records before {first}: none of them is counted"]
+        if self.changed:
+            keys = enumerated(list(self.changed))
+            yield [f"The spec has changed since: {keys}. The numbers are of the spec as it is."]
 
 
 def _headline(answer: WindowAnswer) -> str:
@@ -220,7 +209,7 @@ def _group(group: GroupOfWindow, answer: WindowAnswer) -> Iterator[str]:
     if group.came_first is not None and group.came_last is not None:
         rows.append(("they came", f"from record {group.came_first:,} to record {group.came_last:,}"))
     rows += _results(group, answer)
-    yield from block(rows)
+    yield from labelled_lines(rows)
     yield ""
     if group.is_closed:
         yield "Closed"
@@ -230,7 +219,7 @@ def _group(group: GroupOfWindow, answer: WindowAnswer) -> Iterator[str]:
             passed = "passed" if answer.window.ends_inside else "reached"
             needed = at(group.closes_us - answer.window.ends_inside_us)
             rows.append(("watermark", f"{at(group.closed_by.watermark_us)} after it, which {passed} {needed}"))
-        yield from block(rows)
+        yield from labelled_lines(rows)
     else:
         yield from _waits(group, answer)
 
@@ -241,7 +230,7 @@ def _waits(group: GroupOfWindow, answer: WindowAnswer) -> Iterator[str]:
     verb = "passed" if window.ends_inside else "reached"
     needed = group.closes_us - window.ends_inside_us
     yield f"Open until the watermark has {verb} {at(needed)}{lateness}"
-    yield from block(
+    yield from labelled_lines(
         [
             *waiting_for(
                 *(answer.rules, group.now, group.splits, group.timeline, needed),
@@ -277,7 +266,7 @@ def _why_none(group: GroupOfWindow, answer: WindowAnswer) -> str:
         why.append(f"it begins before start_at {at(start)}")
     if group.end_us <= answer.gone_until_us:
         why.append(f"`retention` has removed final results that end by {at(answer.gone_until_us)}")
-    return f"no row in {window_table(answer.window.name)}" + (f": {listed(why)}" if why else "")
+    return f"no row in {window_table(answer.window.name)}" + (f": {enumerated(why)}" if why else "")
 
 
 def _groups(answer: WindowAnswer) -> Iterator[str]:
@@ -289,6 +278,6 @@ def _groups(answer: WindowAnswer) -> Iterator[str]:
         by = "by a flush" if group.by_flush else f"by {when(group.closed_by, '', short=True)}"
         values = [value_text(group.group[name]) for name in names]
         rows.append((*values, at(group.end_us), events, *ends, f"closed {by}" if group.is_closed else "open"))
-    yield from table(rows)
+    yield from table_lines(rows)
     if answer.in_all > _MOST_SHOWN:
         yield f"  … and {answer.in_all - _MOST_SHOWN:,} more groups; name one in `group`"

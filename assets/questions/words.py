@@ -1,9 +1,11 @@
 """Words and layout that the answers to questions share: instants, lengths, blocks and tables of text.
 
-Here: texts of values. Not here: what is said of a record or a window (record_answer.py, window_answer.py).
+Here: texts of values, and how an answer becomes one text. Not here: what is said about a record or a window
+(assets/questions/record_answer.py, assets/questions/window_answer.py).
 """
 
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 
 from tidemark.timeops import columns as c
@@ -16,6 +18,23 @@ from tidemark.timeops.values.utc import Instant
 _LONGEST_VALUE = 40
 
 
+class AnswerInParts(ABC):
+    """An answer for a person: its text consists of parts with an empty line between them, and `print` shows it."""
+
+    @abstractmethod
+    def parts(self) -> Iterable[Iterable[str]]:
+        """Return the lines of each part of the text; a part without lines is left out."""
+
+    @property
+    def text(self) -> str:
+        """The answer as lines."""
+        return "\n\n".join(filter(None, map("\n".join, self.parts())))
+
+    def __str__(self) -> str:
+        """Return the text."""
+        return self.text
+
+
 def at(us: int | None) -> str:
     """Return an instant for a person to read, UTC."""
     return "" if us is None else str(Instant(us))
@@ -26,13 +45,13 @@ def instant_text(us: int | None) -> str | None:
     return None if us is None else f"{Instant(us)}Z".replace(" ", "T")
 
 
-def length(us: int) -> str:
+def length_text(us: int) -> str:
     """Return a length of time for a person to read; a short one with all its digits."""
     duration = timedelta(microseconds=us)
     return roughly(duration) if duration >= timedelta(seconds=10) else format_duration(duration)
 
 
-def span(start_us: int, end_us: int) -> str:
+def span_text(start_us: int, end_us: int) -> str:
     """Return two instants, the day once if it is the same."""
     start, end = at(start_us), at(end_us)
     return f"{start} to {end[11:] if end[:10] == start[:10] else end}"
@@ -54,18 +73,18 @@ def value_text(value: object, most: int = _LONGEST_VALUE) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
-def listed(names: Sequence[str]) -> str:
+def enumerated(names: Sequence[str]) -> str:
     """Return some texts with commas, and `and` before the last."""
     return ", ".join(names[:-1]) + f" and {names[-1]}" if len(names) > 1 else "".join(names)
 
 
-def block(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
+def labelled_lines(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
     """Lay rows of a label and a text out below each other."""
     width = max((len(label) for label, _ in rows), default=0)
     yield from (f"  {label:<{width}}  {text}".rstrip() for label, text in rows)
 
 
-def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def table_lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Lay rows of some cells out below each other."""
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     for row in rows:
@@ -101,7 +120,7 @@ def percent(share: float) -> str:
     return f"{value:.1f} %" if value >= 1 else f"{value:.2g} %"
 
 
-def split_name(source: str, value: str | None) -> str:
+def split_text(source: str, value: str | None) -> str:
     """Return a split in words."""
     return source if value is None else f"{source}, split {value_text(value)}"
 
@@ -110,8 +129,8 @@ def clock_rule(rules: TimeRules) -> str:
     """Return the idle rule of a spec in words."""
     time = rules.time
     if time.idle_advance == "arrival_clock":
-        return f"idle arrival_clock, late tolerance {length(time.clock_tolerance_us or 0)}"
-    return f"idle {time.idle_advance}, timeout {length(time.idle_timeout_us or 0)}"
+        return f"idle arrival_clock, late tolerance {length_text(time.clock_tolerance_us or 0)}"
+    return f"idle {time.idle_advance}, timeout {length_text(time.idle_timeout_us or 0)}"
 
 
 def waiting_for(
@@ -138,13 +157,13 @@ def waiting_for(
     if now.us is None:
         yield "watermark", "none yet"
     else:
-        yield "watermark", f"{at(now.us)} now, {length(max(needed_us - now.us, 0))} before that"
+        yield "watermark", f"{at(now.us)} now, {length_text(max(needed_us - now.us, 0))} before that"
     active = [split for split in splits if not split.is_idle]
     if len(active) > 1:
         held = active[0]
         last = "" if held.last_us is None else f"; its last event came {at(held.last_us)}"
         allows = f"which allows {at(held.allows_us)}" if held.allows_us is not None else "which had no event yet"
-        yield "held back by", f"{split_name(held.source, held.value)}, {allows}{last}"
+        yield "held back by", f"{split_text(held.source, held.value)}, {allows}{last}"
         slow = [split for split in active if split.allows_us is None or split.allows_us < needed_us + inside]
         if len(slow) > 1:
             yield "", f"{len(slow):,} of {len(active):,} {parts} are not so far"

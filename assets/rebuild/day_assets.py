@@ -1,8 +1,8 @@
 """`windows/<name>` as Dagster assets with day partitions.
 
 Here: the materialization of chosen days, which is a backfill from the log, and of all days after a change of the
-window, which rebuilds it. Not here: which days there are (../catalog/days/partitions.py), the live run, which reports
-the days it touched (../live.py).
+window, which rebuilds it. Not here: which days there are (assets/catalog/days/partitions.py), the live run, which
+reports the days it touched (assets/live.py).
 """
 
 import warnings

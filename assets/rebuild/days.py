@@ -1,7 +1,7 @@
 """Day partitions of a window table: the rows of chosen days, recomputed from the arrival log.
 
 Here: the part of the log that they are made of, judging it whole or in pieces, and replacing days in one commit. Not
-here: what was stored at the ends of a part (../state/checkpoints.py), live batches.
+here: what was stored at the ends of a part (assets/state/checkpoints.py), live batches.
 
 Every event that is judged counts into the largest event time. An event that is moved goes to the watermark or to its
 arrival before it counts. So if both are before the first day at a checkpoint, no event before it is in a window of
@@ -156,7 +156,7 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
             remedy="materialize the live assets first (raw_events to batches), or `tidemark run`",
         )
     refuse_two_meanings_of_time(workspace)
-    keep_names(workspace)
+    keep_names(workspace)  # a process that died may have left its views at an earlier commit
     create_tables(workspace)  # this is where an aggregate that is new and wrong shows
     take_new_names(workspace, run_id)
     last_commit = workspace.batches.last_commit()

@@ -2,7 +2,8 @@
 
 Here: the comparison of rows by window and group, and the differences that a decision on records makes: before it is
 carried out, from the log judged in memory, and after it, between two versions of the tables. Not here: the decisions
-(decisions/, ../log/corrections.py), what a changed spec would make of the log (../questions/what_if/preview.py).
+(assets/rebuild/decisions/, assets/log/corrections.py), what a changed spec would make of the log
+(assets/questions/what_if/preview.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -68,7 +69,7 @@ class Changed:
 
 
 @dataclass(frozen=True)
-class Difference:
+class WindowDifference:
     """The rows of a window's table that differ, or would.
 
     Attributes:
@@ -93,7 +94,7 @@ class Difference:
         return {"changed": self.changed, "new": self.new, "gone": self.gone}
 
 
-def differences(workspace: Workspace, items: Sequence[Mapping[str, Any]] = ()) -> tuple[Difference, ...]:
+def window_differences(workspace: Workspace, items: Sequence[Mapping[str, Any]] = ()) -> tuple[WindowDifference, ...]:
     """Return what would differ in the tables if decisions on records were carried out; nothing is written.
 
     The log is judged in memory, and what comes of it is compared with the tables: with records that are let in or
@@ -121,7 +122,7 @@ def differences(workspace: Workspace, items: Sequence[Mapping[str, Any]] = ()) -
     return tuple(by_window)
 
 
-def differences_since(workspace: Workspace, versions: Mapping[str, int]) -> tuple[Difference, ...]:
+def differences_since(workspace: Workspace, versions: Mapping[str, int]) -> tuple[WindowDifference, ...]:
     """Return what differs in the tables from earlier versions of them; a table without one had no rows."""
     by_window = []
     for window in workspace.spec.windows:
@@ -132,7 +133,7 @@ def differences_since(workspace: Workspace, versions: Mapping[str, int]) -> tupl
     return tuple(by_window)
 
 
-def _difference(workspace: Workspace, window: WindowSpec, before: DataFrame, after: DataFrame) -> Difference:
+def _difference(workspace: Workspace, window: WindowSpec, before: DataFrame, after: DataFrame) -> WindowDifference:
     changed = computed(differing(before, after, window.key_columns))
     sums = changed.agg(
         F.count_if(F.col(OLD).isNotNull() & F.col(NEW).isNotNull()).alias("changed"),
@@ -147,7 +148,7 @@ def _difference(workspace: Workspace, window: WindowSpec, before: DataFrame, aft
     for row in python_rows(shown, maps="lossy"):
         key = {name: row[name] for name in keys}
         rows.append(Changed(key, *(_values(row[side], keys) for side in (OLD, NEW))))
-    return Difference(window.name, sums["changed"], sums["new"], sums["gone"], tuple(days), tuple(rows))
+    return WindowDifference(window.name, sums["changed"], sums["new"], sums["gone"], tuple(days), tuple(rows))
 
 
 def _values(row: Mapping[str, Any] | None, keys: Sequence[str]) -> dict[str, Any] | None:
@@ -160,13 +161,15 @@ def differing(before: DataFrame, after: DataFrame, key_columns: Sequence[str]) -
     A result that is final on one side alone differs.
     """
     both, has_old, has_new = side_by_side(before, after, key_columns)
-    alike = are_alike(before, after, values_of(before, after, key_columns))
+    alike = are_alike(before, after, compared_columns(before, after, key_columns))
     same_state = F.col("b._is_final").eqNullSafe(F.col("a._is_final"))
     rows = [
         F.when(is_there, F.struct(*[f"{side}.{quoted(name)}" for name in frame.columns])).alias(into)
         for side, frame, is_there, into in (("b", before, has_old, OLD), ("a", after, has_new, NEW))
     ]
-    return both.where(~(has_old & has_new & alike & same_state)).select(*keys_of(before, after, key_columns), *rows)
+    return both.where(~(has_old & has_new & alike & same_state)).select(
+        *coalesced_keys(before, after, key_columns), *rows
+    )
 
 
 def side_by_side(before: DataFrame, after: DataFrame, key_columns: Sequence[str]) -> tuple[DataFrame, Column, Column]:
@@ -183,7 +186,7 @@ def side_by_side(before: DataFrame, after: DataFrame, key_columns: Sequence[str]
     return both, F.col(f"b.{_HERE}").isNotNull(), F.col(f"a.{_HERE}").isNotNull()
 
 
-def keys_of(before: DataFrame, after: DataFrame, key_columns: Sequence[str]) -> list[Column]:
+def coalesced_keys(before: DataFrame, after: DataFrame, key_columns: Sequence[str]) -> list[Column]:
     """Return the columns that name a row of both side by side, from the side that has it."""
     sides = [("b", before), ("a", after)]
     return [
@@ -192,7 +195,7 @@ def keys_of(before: DataFrame, after: DataFrame, key_columns: Sequence[str]) -> 
     ]
 
 
-def values_of(before: DataFrame, after: DataFrame, key_columns: Sequence[str]) -> list[str]:
+def compared_columns(before: DataFrame, after: DataFrame, key_columns: Sequence[str]) -> list[str]:
     """Return the columns of results that readers compute with: all but the key and how the row came about."""
     key_and_revision = (*key_columns, *OF_REVISION)
     return [name for name in dict.fromkeys([*before.columns, *after.columns]) if name not in key_and_revision]

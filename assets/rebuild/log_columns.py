@@ -1,7 +1,7 @@
 """Columns of the log that a rebuild changes: values cast to another type, and the past of added columns.
 
 Here: which columns; the first value that does not fit a type; the one commit that fills added columns from what
-`_rescued` has. Not here: a value as another type (../schemas.py), a column in `_rescued`
+`_rescued` has. Not here: a value as another type (assets/schemas.py), a column in `_rescued`
 (resources/sources/text_files.py), wider types (resources/delta/columns.py).
 
 Until the switch the log keeps its types, as live runs write it. A rebuild casts what it reads of it.
@@ -23,7 +23,7 @@ from tidemark.assets.planning import at_work
 from tidemark.assets.schemas import as_declared, log_schema, payload_of, value_as
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
-from tidemark.resources.delta.columns import delta_columns, differences
+from tidemark.resources.delta.columns import column_differences, delta_columns
 from tidemark.resources.delta.versions import Filters
 from tidemark.resources.sources.records import RESCUED, schema_in_input
 from tidemark.resources.sources.text_files import FITS, HAS, with_column
@@ -41,11 +41,12 @@ _CAST_LOG = "_state/cast_log"  # next to the pipeline's tables
 def to_cast(beside: Workspace) -> list[StructField]:
     """Return the columns of the log that are cast: their type under the spec is not a wider one."""
     log, schema = beside.log_of or beside, log_schema(payload_of(beside))
-    mismatches = differences(log.lake.schema(tables.RAW_EVENTS), delta_columns(schema), of_both=True)
+    mismatches = column_differences(log.lake.schema(tables.RAW_EVENTS), delta_columns(schema), of_both=True)
     names = [
         column.name
         for column in mismatches
-        if not is_wider(column.there, column.wanted) and may_be_cast(column.there, column.wanted)
+        if not is_wider(column.stored_type, column.wanted_type)
+        and may_be_cast(column.stored_type, column.wanted_type)
     ]
     return [field for field in schema if field.name in names]
 
@@ -100,10 +101,10 @@ def cast_log(beside: Workspace, plan: Plan) -> None:
     log.tell("casting the columns of raw_events that have another type")
     records = as_declared(log.read_base(tables.RAW_EVENTS), payload_of(beside), beside.rules.sources[0].time_zone)
     if beside.lake.exists(_CAST_LOG):  # of a switch that did not end
-        beside.lake.make_anew(_CAST_LOG)
+        beside.lake.remove_table(_CAST_LOG)
     beside.lake.create(_CAST_LOG, records.schema)
     beside.lake.append(_CAST_LOG, records, attempt=1, expect=0)
-    made = beside.lake.opened.seen(_CAST_LOG)
+    made = beside.lake.opened.version_at(_CAST_LOG)
     log.lake.take_over(tables.RAW_EVENTS, made, attempt=plan.attempt, expect=log.ready(tables.RAW_EVENTS, plan))
 
 

@@ -1,8 +1,8 @@
 """The plan of a rebuild: what it computes again and why, before anything is done.
 
 `tidemark plan` shows the plan that the spec asks for, and every rebuild carries out such a value: for a person, for a
-decision on records (decisions/rejudging.py), for a correction upstream. Not here: carrying it out (switch.py), what a
-change of the spec means (timeops/spec/changes.py).
+decision on records (assets/rebuild/decisions/rejudging.py), for a correction upstream. Not here: carrying it out
+(assets/rebuild/switch.py), what a change of the spec means (timeops/spec/changes.py).
 """
 
 import json
@@ -130,7 +130,8 @@ def windows_in(scope: Scope, spec: Spec) -> tuple[WindowSpec, ...]:
 
 def _rebuilt_after(workspace: Workspace, batch_id: int) -> set[str]:
     """Return the windows that were rebuilt alone by a batch, or after it."""
-    rebuilds = [RebuildInput.of(commit.plan) for commit in workspace.batches.history("rebuild", after=batch_id - 1)]
+    commits = workspace.batches.history("rebuild", after_batch=batch_id - 1)
+    rebuilds = [RebuildInput.of(commit.plan) for commit in commits]
     return {name for rebuild in rebuilds if not rebuild.renamed for name in rebuild.windows}
 
 

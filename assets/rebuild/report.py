@@ -1,7 +1,7 @@
 """The report of a rebuild to Dagster: the tables and the days that it wrote, the checks of them, and what differs.
 
-Not here: a live run and a backfill (../live.py, day_assets.py), the results of checks as Dagster shows them
-(../catalog/display/evaluations.py).
+Not here: a live run and a backfill (assets/live.py, assets/rebuild/day_assets.py), the results of checks as Dagster
+shows them (assets/catalog/display/evaluations.py).
 """
 
 from collections import Counter
@@ -21,11 +21,11 @@ from tidemark.assets.catalog.days.versions import data_version, stage_version, s
 from tidemark.assets.catalog.display import metadata as show
 from tidemark.assets.catalog.display.evaluations import evaluation_of, note_failures
 from tidemark.assets.catalog.runs import Report, key
-from tidemark.assets.checks import checks_of, expectations
+from tidemark.assets.checks import checks_of, expectations_by_asset
 from tidemark.assets.log.control import due
 from tidemark.assets.rebuild.decisions.forgetting import forgets
 from tidemark.assets.rebuild.decisions.replaying import decides_on_letters
-from tidemark.assets.rebuild.differences import Difference, differences_since
+from tidemark.assets.rebuild.differences import WindowDifference, differences_since
 from tidemark.assets.rebuild.plan import RebuildPlan
 from tidemark.assets.rebuild.shadow import Shadow
 from tidemark.resources import tables
@@ -53,7 +53,7 @@ class Telling:
 
 
 @dataclass(frozen=True)
-class Before:
+class TablesBefore:
     """The tables of windows before a rebuild, and the days that are reported whatever differs.
 
     Attributes:
@@ -68,7 +68,7 @@ class Before:
     due: Mapping[str, set[str]] | None
 
 
-def before_switch(telling: Telling, shadow: Shadow, broken: Collection[str]) -> Before:
+def before_switch(telling: Telling, shadow: Shadow, broken: Collection[str]) -> TablesBefore:
     """Return what Dagster needs to know after a rebuild of what was before it.
 
     A rebuild for a person or a changed spec reports all days. A decision on records, or a correction, reports the
@@ -83,9 +83,9 @@ def before_switch(telling: Telling, shadow: Shadow, broken: Collection[str]) -> 
         for window, table in ((window, tables.window_table(window.name)) for window in shadow.chosen)
     }
     if not (shadow.plan.items or due(workspace).sentences):
-        return Before(versions, days, None)
+        return TablesBefore(versions, days, None)
     untold = untold_days(telling.instance, workspace)
-    return Before(
+    return TablesBefore(
         versions,
         days,
         {
@@ -96,20 +96,22 @@ def before_switch(telling: Telling, shadow: Shadow, broken: Collection[str]) -> 
     )
 
 
-def tell_rebuilt(telling: Telling, shadow: Shadow, commit: Commit, before: Before) -> tuple[Difference, ...]:
+def tell_rebuilt(
+    telling: Telling, shadow: Shadow, commit: Commit, tables_before: TablesBefore
+) -> tuple[WindowDifference, ...]:
     """Report a rebuild as a live run that wrote the same; return what differs, if it is told by what differs."""
     workspace = shadow.workspace
     about = {"batch": show.number_of(commit.plan)}
     last = workspace.batches.last_commit("process")
     assert last is not None  # there is nothing to rebuild otherwise
     lost = BatchLosses(BatchWriter(workspace, last.plan))
-    differs = differences_since(workspace, before.versions) if before.due is not None else ()
+    differs = differences_since(workspace, tables_before.versions) if tables_before.due is not None else ()
     differing = {difference.window: difference.days for difference in differs}
-    show_days_held(telling.instance, workspace, before.days)
+    show_days_held(telling.instance, workspace, tables_before.days)
     for window in shadow.chosen:
-        days = _written_days(workspace, window, before)
-        if before.due is not None and window.name in before.due:
-            of_these = before.due[window.name].union(differing[window.name])
+        days = _written_days(workspace, window, tables_before)
+        if tables_before.due is not None and window.name in tables_before.due:
+            of_these = tables_before.due[window.name].union(differing[window.name])
             days = {day: n for day, n in days.items() if day in of_these}
         if days:
             tell_days(telling.instance, telling.report, workspace, view_of(workspace, window), days, about=about)
@@ -130,7 +132,7 @@ def tell_rebuilt(telling: Telling, shadow: Shadow, commit: Commit, before: Befor
     return differs
 
 
-def of_decision(plan: RebuildPlan, differs: Sequence[Difference]) -> show.Metadata:
+def of_decision(plan: RebuildPlan, differs: Sequence[WindowDifference]) -> show.Metadata:
     """Show what a decision on records changes, or would, by window: how many results, which, and the days."""
     if not plan.items and not differs:
         return {}
@@ -165,12 +167,12 @@ def _written_assets(shadow: Shadow) -> list[str]:
     return [*ordered, *results, *joins, tables.DEAD_LETTERS, tables.BATCHES]
 
 
-def _written_days(workspace: Workspace, window: WindowSpec, before: Before) -> Mapping[str, int]:
+def _written_days(workspace: Workspace, window: WindowSpec, tables_before: TablesBefore) -> Mapping[str, int]:
     """Count the rows that the rebuild wrote by day. A day that has lost results and got none has 0."""
-    table, old = tables.window_table(window.name), before.days[window.name]
+    table, old = tables.window_table(window.name), tables_before.days[window.name]
     now, batches = rows_by_day(workspace, table), _batches(workspace, table, workspace.base_of(table))
-    if table in before.versions:
-        batches -= _batches(workspace, table, before.versions[table])
+    if table in tables_before.versions:
+        batches -= _batches(workspace, table, tables_before.versions[table])
     written = rows_by_day(workspace, table, [(c.BATCH, "in", sorted(batches))]) if batches else Counter[str]()
     return {day: written[day] for day in now.keys() | old if day in written or now[day] != old[day]}
 
@@ -193,13 +195,13 @@ def _tell_checks(telling: Telling, shadow: Shadow, name: str, lost: BatchLosses,
     for checked in checks:
         telling.report(evaluation_of(lost, asset, checked, blocks=checked.expectation.blocking))
     repeated = {checked.expectation for checked in checks}
-    for expectation in expectations(workspace.spec)[name]:
+    for expectation in expectations_by_asset(workspace.spec)[name]:
         if repeats and expectation not in repeated:
             _tell_again(telling, dg.AssetCheckKey(asset, expectation.name))
 
 
 def _checked(shadow: Shadow, name: str, lost: BatchLosses) -> Iterator[Checked]:
-    for expectation in expectations(shadow.workspace.spec)[name]:
+    for expectation in expectations_by_asset(shadow.workspace.spec)[name]:
         if expectation not in checks_of(shadow.workspace.spec)[name]:
             yield check_alert(lost, expectation)
         elif expectation in shadow.checked:

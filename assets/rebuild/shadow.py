@@ -1,7 +1,8 @@
 """The pipeline next to a pipeline that judges its log again: tables of its own, and a log of batches of its own.
 
 Here: beginning or continuing it, and the batches in which it judges the log. Not here: where the log is cut
-(../judging/replay.py), the switch (switch.py), the control items themselves (../log/control.py).
+(assets/judging/replay.py), the switch (assets/rebuild/switch.py), the control items themselves
+(assets/log/control.py).
 
 It is a pipeline like any other, except that it reads another pipeline's log: the stages of live runs write its
 tables, and the checks look at them. So a rebuild has the results of a new pipeline, and a stopped one continues from
@@ -41,7 +42,7 @@ from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import BatchInput, Commit, Plan, RebuildInput
 from tidemark.resources.batches.position import plan_end
-from tidemark.resources.delta.columns import delta_columns, differences
+from tidemark.resources.delta.columns import column_differences, delta_columns
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.migration import fit
 from tidemark.resources.machine import ensure_not_stopped
@@ -79,7 +80,8 @@ class Shadow:
     @cached_property
     def tables(self) -> Workspace:
         """The pipeline next to it."""
-        workspace, beside = self.workspace, self.workspace.folder / tables.REBUILD
+        workspace, beside = self.workspace, self.workspace.folder / tables.REBUILD_FOLDER
+        # Before the switch its batches are not the pipeline's: no operator watches or accepts them.
         made = replace(workspace, warehouse=beside, memory=Memory(), accepted=None, log_of=workspace, watch=None)
         made = replace(made, windows_alone=not self.plan.scope.of_all, decided=self.plan.items)
         made = replace(made, clocks=log_clocks(made)) if items_of(made, *CHANGES_LOG) else made
@@ -100,6 +102,7 @@ class Shadow:
             for needed_window in (window, *inputs_of(window, spec.windows))
         }
         windows = tuple(window for window in spec.windows if window.name in needed)
+        # A rebuild of windows writes nothing but what they have.
         outputs = spec.outputs.model_copy(update={"ordered_events": False})
         return spec.model_copy(update={"windows": windows, "joins": (), "outputs": outputs})
 
@@ -181,7 +184,7 @@ class Shadow:
         schema = with_types_of_log(self.tables, log_schema(payload_of(self.tables)))
         ensure_fits(workspace, tables.RAW_EVENTS, schema)
         columns = workspace.lake.schema(tables.RAW_EVENTS)
-        if any(column.wanted for column in differences(columns, delta_columns(schema))):
+        if any(column.wanted_type for column in column_differences(columns, delta_columns(schema))):
             plan = self._reserve(_SPARE)
             with at_work(workspace, plan):
                 fit(workspace.lake, tables.RAW_EVENTS, schema, workspace.rules.sources[0].time_zone)
@@ -355,7 +358,7 @@ def _last_rebuild(workspace: Workspace) -> Commit | None:
 def discard_left_over(workspace: Workspace) -> None:
     """Remove the tables of a rebuild that has switched and died before it removed them."""
     last = _last_rebuild(workspace)
-    folder = workspace.folder / tables.REBUILD
+    folder = workspace.folder / tables.REBUILD_FOLDER
     left = Lake(folder / workspace.spec.name)
     if last is None or RebuildInput.of(last.plan).rebuild or not left.exists(tables.BATCHES):
         return  # none, or one that was begun and continues
@@ -366,7 +369,7 @@ def discard_left_over(workspace: Workspace) -> None:
 
 def begun(workspace: Workspace) -> str:
     """Describe how far a rebuild has come that was begun and has not ended; empty if there is none."""
-    left = Lake(workspace.folder / tables.REBUILD / workspace.spec.name)
+    left = Lake(workspace.folder / tables.REBUILD_FOLDER / workspace.spec.name)
     rebuilt = _last_rebuild(workspace)
     identity = {} if rebuilt is None else RebuildInput.of(rebuilt.plan).rebuild
     if not identity or not left.exists(tables.BATCHES):

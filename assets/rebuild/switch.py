@@ -1,7 +1,7 @@
 """The switch: all tables of a pipeline take what its rebuild has made, and one commit names it. So do renamed ones.
 
-Here: what is written into the pipeline's tables; windows and sources under new names, and the deletion of
-tables of removed windows, each in one batch. Not here: making the tables (shadow.py), which versions readers see
+Here: what is written into the pipeline's tables; windows and sources under new names, and the deletion of tables of
+removed windows, each in one batch. Not here: making the tables (assets/rebuild/shadow.py), which versions readers see
 (resources/batches/), which names are new (timeops/spec/changes.py).
 
 Each table gets one commit that takes away all of its files and adds the files of the rebuild. Until the commit in
@@ -47,7 +47,7 @@ from tidemark.assets.rebuild.decisions.replaying import (
     revised_rows,
     write_events,
 )
-from tidemark.assets.rebuild.differences import Difference
+from tidemark.assets.rebuild.differences import WindowDifference
 from tidemark.assets.rebuild.log_columns import cast_log, ensure_all_fit
 from tidemark.assets.rebuild.plan import RebuildPlan, own_tables
 from tidemark.assets.rebuild.report import Telling, before_switch, tell_rebuilt
@@ -62,7 +62,7 @@ from tidemark.assets.rebuild.windows import (
 from tidemark.assets.schemas import end_tables, fit_tables, payload_of
 from tidemark.assets.state.windows import has_marks, live_events
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import REMOVED, Commit, Plan, RebuildInput
+from tidemark.resources.batches.plans import REMOVED_PREFIX, Commit, Plan, RebuildInput
 from tidemark.resources.catalog import keep_names
 from tidemark.resources.delta.versions import ALL_ROWS, Filters, Version
 from tidemark.resources.places.place import remove_tree
@@ -87,7 +87,7 @@ class Switched:
     """
 
     commit: Commit
-    differs: tuple[Difference, ...]
+    differs: tuple[WindowDifference, ...]
 
 
 def rebuild(workspace: Workspace, run_id: str, plan: RebuildPlan, *, telling: Telling) -> Switched:
@@ -188,6 +188,7 @@ def _switch(shadow: Shadow, plan: Plan, broken: Collection[str]) -> Commit:
     cast_log(beside, plan)
     again = beside.lake.rows(tables.LOG_CONTROL, beside.base_of(tables.LOG_CONTROL)).sort_by("_control_seq")
     decided = [item if "_batch_id" in item else _item_at_end(workspace, item, now) for item in items_of(beside)]
+    # Before the first record, as the whole log is judged again.
     begins = control_item(-1, REBUILD, reason or "tidemark rebuild")
     items = [begins, *decided, *again.to_pylist()]
     if forgets(shadow.plan):
@@ -248,7 +249,7 @@ def _switch_windows(shadow: Shadow, plan: Plan, broken: Collection[str]) -> Comm
 def _versions_of_shadow(shadow: Shadow, names: Sequence[str]) -> dict[str, Version]:
     """Return tables of the shadow as its last commit left them."""
     beside = shadow.tables
-    return {table: beside.lake.opened.seen(table, beside.base_of(table)) for table in names}
+    return {table: beside.lake.opened.version_at(table, beside.base_of(table)) for table in names}
 
 
 def _create_missing(shadow: Shadow, plan: Plan, made: Mapping[str, Version]) -> None:
@@ -256,7 +257,7 @@ def _create_missing(shadow: Shadow, plan: Plan, made: Mapping[str, Version]) -> 
     lost = RebuildInput.of(plan).lost_tables or ()
     for table, version in made.items():
         if table in lost:
-            lake.make_anew(table)
+            lake.remove_table(table)
         if not lake.exists(table):
             schema = StructType.fromJson(json.loads(version.schema.to_json()))
             lake.create(table, schema, change_feed=table in feeds)
@@ -282,7 +283,7 @@ def _take_all(
             continue
         expect = lake.newest(table, 0)
         # With a change feed only the rows that differ are changed, if the columns are the same.
-        if table in feeds and table not in broken and lake.opened.seen(table).schema == version.schema:
+        if table in feeds and table not in broken and lake.opened.version_at(table).schema == version.schema:
             rows = shadow.tables.lake.read(table, version.number)
             written = lake.replace(table, rows, where=ALL_ROWS, attempt=plan.attempt, expect=expect)
         else:
@@ -345,7 +346,7 @@ def take_new_names(workspace: Workspace, run_id: str) -> None:
         workspace.prepare(plan)
         for old, new in _tables_of(workspace, names):
             workspace.tell(f"{old} continues as {new}")
-            version, lake = workspace.lake.opened.seen(old, workspace.base_of(old)), workspace.lake
+            version, lake = workspace.lake.opened.version_at(old, workspace.base_of(old)), workspace.lake
             lake.take_over(new, version, attempt=plan.attempt, expect=workspace.ready(new, plan))
         for new, old in sources.items():
             workspace.tell(f"source {old} continues as {new}")
@@ -410,7 +411,7 @@ def _counts(workspace: Workspace, names: Mapping[str, str]) -> Mapping[str, int]
 
 def _under(new: str, old: str, count: str) -> str | None:
     """Return a count of a window, or of what `retention` has removed of it, under a new name; None of another."""
-    removed = REMOVED if count.startswith(REMOVED) else ""
+    removed = REMOVED_PREFIX if count.startswith(REMOVED_PREFIX) else ""
     name = count.removeprefix(removed)
     if name in (f"windows/{old}", f"history/{old}"):
         return f"{removed}{name.partition('/')[0]}/{new}"

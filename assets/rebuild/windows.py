@@ -1,7 +1,7 @@
 """Single windows rebuilt: whether they alone are enough, and what the switch writes.
 
-Here: the windows, and what they share with others in the tables. Not here: which windows (plan.py), judging the log
-(shadow.py), tables that are taken over whole (switch.py).
+Here: the windows, and what they share with others in the tables. Not here: which windows (assets/rebuild/plan.py),
+judging the log (assets/rebuild/shadow.py), tables that are taken over whole (assets/rebuild/switch.py).
 
 A shadow of some windows has only these windows and their input windows. It computes the same results as a whole
 rebuild if the records are judged as they were: the settings of time must not have changed on the way.
@@ -22,7 +22,7 @@ from tidemark.assets.rebuild.shadow import Shadow
 from tidemark.assets.schemas import payload_of
 from tidemark.assets.state.windows import has_marks, live_events
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import REFUSED, REMOVED, REPLAYED, Counts, Plan
+from tidemark.resources.batches.plans import REFUSED_PREFIX, REMOVED_PREFIX, REPLAYED_PREFIX, Counts, Plan
 from tidemark.resources.delta.versions import ALL_ROWS, NO_ROWS, Filters
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
@@ -39,7 +39,9 @@ def ensure_judged_alike(shadow: Shadow) -> None:
         LakeError: It has not: the log is judged in another way now.
     """
     judged_before, judged_now = (
-        replace(side.progress.position(), released=0) for side in (shadow.workspace, shadow.tables)
+        # The shadow releases no events.
+        replace(side.progress.position(), released=0)
+        for side in (shadow.workspace, shadow.tables)
     )
     if judged_before != judged_now or _refused(shadow.workspace) != _refused(shadow.tables):
         raise LakeError(
@@ -101,7 +103,9 @@ def _merge_marked(shadow: Shadow, plan: Plan, table: str, other_names: Collectio
     both = reduce(DataFrame.unionByName, marked)
     event_columns = [quoted(name) for name in both.columns if name not in (c.SEQ, mark, c.BATCH)]
     by_seq = both.groupBy(c.SEQ).agg(
-        F.first(F.struct(*event_columns)).alias("__tm_event"), F.flatten(F.collect_list(mark)).alias(mark)
+        # Both sides have the same event.
+        F.first(F.struct(*event_columns)).alias("__tm_event"),
+        F.flatten(F.collect_list(mark)).alias(mark),
     )
     merged = by_seq.select("__tm_event.*", c.SEQ, mark)
     BatchWriter(workspace, plan).replace(table, merged, where=ALL_ROWS)
@@ -118,7 +122,7 @@ def corrections(shadow: Shadow) -> Mapping[str, int]:
     for workspace, sign in ((shadow.tables, 1), (shadow.workspace, -1)):
         for commit in workspace.batches.counted():
             for name, n in commit.counts.items():
-                is_decided = name in _OF_DECISIONS or name.startswith((REFUSED, REPLAYED))
+                is_decided = name in _OF_DECISIONS or name.startswith((REFUSED_PREFIX, REPLAYED_PREFIX))
                 if (is_decided and shadow.plan.items) or _window_of(name) in names:
                     differences[name] += sign * n
     return {name: n for name, n in differences.items() if n}
@@ -126,7 +130,7 @@ def corrections(shadow: Shadow) -> Mapping[str, int]:
 
 def _window_of(count: str) -> str:
     """Return the window of a count; also of rows that `retention` has removed, which a rebuild makes again."""
-    counted = count.removeprefix(REMOVED)
+    counted = count.removeprefix(REMOVED_PREFIX)
     folder, _, name = counted.partition("/")
     return name if folder in ("windows", "history") else counted.rpartition(".")[0]
 

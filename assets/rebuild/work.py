@@ -1,7 +1,7 @@
 """How much work a run or a rebuild is, and about how long it takes.
 
 Here: counts of what waits and of the log, and the rates of past batches. Not here: what comes of it
-(../questions/what_if/preview.py).
+(assets/questions/what_if/preview.py).
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tidemark.assets.ingestion.waiting_input import Waiting
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import Commit, IngestInput, Kind
+from tidemark.resources.batches.plans import BatchKind, Commit, IngestInput
 from tidemark.resources.batches.position import records_in
 from tidemark.resources.workspace import Workspace
 
@@ -81,7 +81,7 @@ def work_of_run(workspace: Workspace, waiting: Waiting) -> Work:
 def work_of_rebuild(workspace: Workspace) -> Work:
     """Estimate the work of judging all of the log that was processed."""
     records, version = workspace.progress.processed_end(), workspace.base_of(tables.RAW_EVENTS)
-    sizes = workspace.lake.opened.seen(tables.RAW_EVENTS, version).sizes
+    sizes = workspace.lake.opened.version_at(tables.RAW_EVENTS, version).sizes
     pace = _pace_of_records(workspace)
     return Work(records, len(sizes), sum(sizes.values()), None if pace is None else pace.seconds(records))
 
@@ -91,5 +91,5 @@ def _pace_of_records(workspace: Workspace) -> Pace | None:
     return Pace.of([(records_in(commit.plan), commit.took.total_seconds()) for commit in judged])
 
 
-def _newest(workspace: Workspace, kind: Kind) -> list[Commit]:
+def _newest(workspace: Workspace, kind: BatchKind) -> list[Commit]:
     return workspace.batches.history(kind)[-_MOST_BATCHES:] if workspace.exists else []

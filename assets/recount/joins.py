@@ -36,12 +36,12 @@ NOBODY = -1
 """The number in place of an event that a row does not have."""
 ROW = (LEFT_SEQ, RIGHT_SEQ)
 """The columns, BIGINT, of a final row: the numbers of its events."""
-US = "us"
+TIME_US = "us"
 """The column, BIGINT, with the time of a final row, microseconds."""
 
 
 @dataclass(frozen=True)
-class Stretch:
+class JoinStretch:
     """Rows of a join by their time, microseconds, the end not included."""
 
     first_us: int
@@ -54,7 +54,7 @@ class Stretch:
         return [(c.TIMESTAMP, ">=", Instant(first_us)), (c.TIMESTAMP, "<=", Instant(last_us))]
 
 
-def written_rows(workspace: Workspace, join: JoinSpec, stretch: Stretch) -> pa.Table:
+def written_rows(workspace: Workspace, join: JoinSpec, stretch: JoinStretch) -> pa.Table:
     """Return the final rows, with ROW and US, that the table of a join has in a stretch."""
     table = tables.join_table(join.name)
     final: Filters = [*stretch.times, ("_is_final", "=", True)]
@@ -62,20 +62,20 @@ def written_rows(workspace: Workspace, join: JoinSpec, stretch: Stretch) -> pa.T
     kinds = [*((name, pa.int64()) for name in ROW), (c.TIMESTAMP, pa.timestamp("us", "UTC"))]
     rows = pa.Table.from_batches(read, pa.schema(kinds))
     seqs = {name: pc.fill_null(rows[name], NOBODY) for name in ROW}
-    return pa.table({**seqs, US: rows[c.TIMESTAMP].cast(pa.int64())})
+    return pa.table({**seqs, TIME_US: rows[c.TIMESTAMP].cast(pa.int64())})
 
 
-def recomputed_rows(workspace: Workspace, join: JoinSpec, stretch: Stretch) -> pa.Table:
+def recomputed_rows(workspace: Workspace, join: JoinSpec, stretch: JoinStretch) -> pa.Table:
     """Recompute the final rows, with ROW and US, of a join of two sources in a stretch.
 
     An event that the state of the join has is open: it has no last answer yet, or may yet meet others.
     """
     assert not join.has_table
-    in_reach = Stretch(stretch.first_us - join.reach_us, stretch.end_us + join.reach_us)
-    return final_rows(events_of(workspace, join, in_reach), join, stretch)
+    in_reach = JoinStretch(stretch.first_us - join.reach_us, stretch.end_us + join.reach_us)
+    return final_rows(events_of_join(workspace, join, in_reach), join, stretch)
 
 
-def final_rows(events: "Events", join: JoinSpec, stretch: Stretch) -> pa.Table:
+def final_rows(events: "JoinEvents", join: JoinSpec, stretch: JoinStretch) -> pa.Table:
     """Return the final rows, with ROW and US, of a stretch that follow from the events in reach of it."""
     rights = events.of(~events.is_left & ~events.came_later_than(join.useful_for_us))
     if not join.is_interval:
@@ -83,17 +83,17 @@ def final_rows(events: "Events", join: JoinSpec, stretch: Stretch) -> pa.Table:
     return _paired(events.of(_lefts(events, join)), rights, join, stretch)
 
 
-def closed_lefts(events: "Events", join: JoinSpec, stretch: Stretch) -> "Events":
+def closed_lefts(events: "JoinEvents", join: JoinSpec, stretch: JoinStretch) -> "JoinEvents":
     """Return the left events of a stretch that have their last answer."""
     return events.of(_lefts(events, join) & events.within(stretch) & ~events.is_open)
 
 
-def _lefts(events: "Events", join: JoinSpec) -> Flags:
+def _lefts(events: "JoinEvents", join: JoinSpec) -> Flags:
     return events.is_left & ~events.came_later_than(join.closes_after_us)
 
 
 @dataclass(frozen=True, eq=False)
-class Events:
+class JoinEvents:
     """Events of both sides of a join, in reach of a stretch.
 
     Attributes:
@@ -119,7 +119,7 @@ class Events:
     def __len__(self) -> int:
         return len(self.seqs)
 
-    def of(self, which: NDArray[np.bool_] | Numbers) -> "Events":
+    def of(self, which: NDArray[np.bool_] | Numbers) -> "JoinEvents":
         """Return some of them, or all in an order."""
         return replace(self, **{name: values[which] for name, values in vars(self).items()})
 
@@ -127,12 +127,12 @@ class Events:
         """Return which of them came when the watermark was further than that past them."""
         return _had_closed(self.us + by_us, self.met_us)
 
-    def within(self, stretch: Stretch) -> Flags:
+    def within(self, stretch: JoinStretch) -> Flags:
         """Return which of them are in a stretch."""
         return np.asarray((self.us >= stretch.first_us) & (self.us < stretch.end_us))
 
 
-def events_of(workspace: Workspace, join: JoinSpec, stretch: Stretch) -> Events:
+def events_of_join(workspace: Workspace, join: JoinSpec, stretch: JoinStretch) -> JoinEvents:
     """Return the events of a join in a stretch, as the tables of events have them."""
     both = workspace.read_base(tables.ORDERED_EVENTS, filters=stretch.times).drop(c.RELEASE_SEQ)
     both = both.unionByName(workspace.read_base(tables.HELD_EVENTS, filters=stretch.times))
@@ -141,7 +141,7 @@ def events_of(workspace: Workspace, join: JoinSpec, stretch: Stretch) -> Events:
         "seqs": c.SEQ,
         "us": f"unix_micros({c.TIMESTAMP})",
         "met_us": f"coalesce({met}, {NONE}L)",
-        "keys": key_of(both, join),
+        "keys": key_hash(both, join),
         "has_key": has_key(join),
     }
     rows = both.selectExpr(*[f"{value} AS {name}" for name, value in values.items()]).toArrow()
@@ -150,7 +150,7 @@ def events_of(workspace: Workspace, join: JoinSpec, stretch: Stretch) -> Events:
     is_first = np.isin(seqs, admitted(workspace).seqs)
     named["met_us"] = np.where(is_first, NONE, named["met_us"])
     of_left, of_right = _seqs_of(workspace, join, seqs)
-    events = Events(
+    events = JoinEvents(
         **named, is_left=np.isin(seqs, of_left), is_open=np.isin(seqs, _open(workspace, join)), is_first=is_first
     )
     return events.of(events.is_left | np.isin(seqs, of_right))
@@ -164,7 +164,7 @@ def _seqs_of(workspace: Workspace, join: JoinSpec, seqs: Numbers) -> list[Number
     return [log.filter(pc.equal(log[c.SOURCE], source))[c.SEQ].to_numpy() for source in join.sources]
 
 
-def key_of(events: DataFrame, join: JoinSpec) -> str:
+def key_hash(events: DataFrame, join: JoinSpec) -> str:
     """Return SQL of a hash of the timeline and the columns of `on`, such that equal numbers have one: 0.0 and -0.0.
 
     Where the right side is a table, `on` says which timeline a row is for.
@@ -187,7 +187,7 @@ def _open(workspace: Workspace, join: JoinSpec) -> Numbers:
     return np.concatenate([np.zeros(0, np.int64), *seqs])
 
 
-def _reach(lefts: Events, rights: Events, first_us: Numbers, last_us: Numbers) -> tuple[Numbers, Numbers]:
+def _reach(lefts: JoinEvents, rights: JoinEvents, first_us: Numbers, last_us: Numbers) -> tuple[Numbers, Numbers]:
     """Return for each left event where its right ones begin and end; `rights` are ordered by key and time."""
     times, keys = distinct(rights.us), distinct(rights.keys)
     of_key = np.searchsorted(keys, lefts.keys)
@@ -199,14 +199,14 @@ def _reach(lefts: Events, rights: Events, first_us: Numbers, last_us: Numbers) -
     return begin, np.where(has_some, end, begin)
 
 
-def _answered(lefts: Events, rights: Events, join: JoinSpec) -> pa.Table:
+def _answered(lefts: JoinEvents, rights: JoinEvents, join: JoinSpec) -> pa.Table:
     """Return the last answers of an as-of join to closed events."""
     partner_seqs = last_answers(lefts, rights, join)
     has_row = (partner_seqs != NOBODY) | join.keeps_left
-    return pa.table([lefts.seqs[has_row], partner_seqs[has_row], lefts.us[has_row]], [*ROW, US])
+    return pa.table([lefts.seqs[has_row], partner_seqs[has_row], lefts.us[has_row]], [*ROW, TIME_US])
 
 
-def last_answers(closed: Events, rights: Events, join: JoinSpec) -> Numbers:
+def last_answers(closed: JoinEvents, rights: JoinEvents, join: JoinSpec) -> Numbers:
     """Return the nearest partner of each left event among the right ones that came while it was open, or NOBODY."""
     usable = rights.of(rights.has_key)
     partner_seqs = np.full(len(closed), NOBODY)
@@ -227,7 +227,7 @@ def last_answers(closed: Events, rights: Events, join: JoinSpec) -> Numbers:
 
 
 def _nearest_in_time(
-    lefts: Events, rights: Events, reach: tuple[Numbers, Numbers], step: int, join: JoinSpec
+    lefts: JoinEvents, rights: JoinEvents, reach: tuple[Numbers, Numbers], step: int, join: JoinSpec
 ) -> Numbers:
     """Return for each left event the place of the nearest right one that came before it had closed, or NOBODY."""
     begin, end = reach
@@ -244,7 +244,7 @@ def _had_closed(closes_us: Numbers, met_us: Numbers) -> Flags:
     return np.asarray((met_us != NONE) & (met_us > closes_us))
 
 
-def _paired(lefts: Events, rights: Events, join: JoinSpec, stretch: Stretch) -> pa.Table:
+def _paired(lefts: JoinEvents, rights: JoinEvents, join: JoinSpec, stretch: JoinStretch) -> pa.Table:
     """Return the pairs of an interval join, and the rows of events that are closed and have no partner."""
     usable = rights.of(rights.has_key)
     usable = usable.of(np.lexsort((usable.us, usable.keys)))
@@ -268,4 +268,4 @@ def _paired(lefts: Events, rights: Events, join: JoinSpec, stretch: Stretch) -> 
         alone = side.of(side.within(stretch) & ~side.is_open & ~np.isin(side.seqs, seqs) & keeps)
         nobody = np.full(len(alone), NOBODY)
         rows.append((alone.seqs, nobody, alone.us) if side is lefts else (nobody, alone.seqs, alone.us))
-    return pa.table([np.concatenate(values) for values in zip(*rows, strict=True)], [*ROW, US])
+    return pa.table([np.concatenate(values) for values in zip(*rows, strict=True)], [*ROW, TIME_US])

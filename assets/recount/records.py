@@ -1,7 +1,7 @@
 """The recount of a batch's records: refused ones by reason.
 
 Here: the records and rules that the recount gets. Not here: the recount's queries, which share no code with the rules
-(resources/recount/); the order of released events (sequences.py).
+(resources/recount/); the order of released events (assets/recount/sequences.py).
 """
 
 from collections.abc import Mapping
@@ -62,13 +62,13 @@ def recounted(written: Mapping[str, int], fresh: Mapping[str, int]) -> list[Meas
     return [*measured, Measured(state, 0, fresh["mistaken"], sentence)]
 
 
-def rules_at(workspace: Workspace, items: DataFrame, before: Position, waits: Waits) -> RecountRules:
+def rules_at(workspace: Workspace, items: DataFrame, position: Position, waits: Waits) -> RecountRules:
     """Return the rules of a spec that the recount needs, and its expressions, guarded over some records.
 
     Args:
         workspace: The pipeline.
         items: The records.
-        before: Where the pipeline was before them.
+        position: Where the pipeline was before them.
         waits: The waits of sources while they are judged.
     """
     spec, rules = workspace.spec, workspace.rules
@@ -88,12 +88,12 @@ def rules_at(workspace: Workspace, items: DataFrame, before: Position, waits: Wa
         late_us=time.late.tolerance_us if time.late else None,
         late_policy=time.late.policy if time.late else None,
         clock_tolerance_us=time.clock_tolerance_us,
-        idle=None if idle == "arrival_clock" else idle,
+        idle=None if idle == "arrival_clock" else idle,  # that one is in clock_tolerance_us
         idle_timeout_us=time.idle_timeout_us,
-        windows=tuple(ends_of(window, time.unit_us, columns) for window in rules.windows_to_close),
+        windows=tuple(ends_of_window(window, time.unit_us, columns) for window in rules.windows_to_close),
         first_clock_us=first_clock_asked_for(workspace),
-        start_clock_us=before.clock_us,
-        start_ended_us=before.clock_before_period_us,
+        start_clock_us=position.clock_us,
+        start_ended_us=position.clock_before_period_us,
         waits_since_us=waits.any_since_us,
         waited_us=waits.any_waited_us,
     )
@@ -115,7 +115,7 @@ def _source_rules(source: SourceTime, waits: Waits, columns: Columns) -> SourceR
     )
 
 
-def ends_of(window: WindowSpec, unit_us: int, columns: Columns | None = None) -> EndsOfWindow:
+def ends_of_window(window: WindowSpec, unit_us: int, columns: Columns | None = None) -> EndsOfWindow:
     """Return when a window closes, in the numbers of the recount; `columns` are the ones of the records."""
     lateness_us, inside_us = window.allowed_lateness_us, window.ends_inside_us
     delay_us = unit_us * inside_us

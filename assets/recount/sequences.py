@@ -52,7 +52,7 @@ class Sequences:
         ends = np.append(begins[1:], rows.shape[1]) - 1
         self.runs.append(np.concatenate([rows[:, begins], rows[1:, ends]]))
         self._count += len(begins)
-        if self._count > _MOST_RUNS:
+        if self._count > _MOST_RUNS:  # rows come file by file: most runs touch others that come later
             self._join()
 
     def _join(self) -> Numbers:
@@ -78,6 +78,7 @@ class Sequences:
         faults, runs, expected = Faults(), self._join(), {key: begins.get(key, 0) for key in ends or {}}
         for key, first, _, _, last, _, _ in runs.T.tolist():
             at = expected.setdefault(key, begins.get(key, 0))
+            # A gap may be as long as the log.
             faults.missing += [(key, number) for number in range(at, min(first, at + _MOST_NAMED))]
             faults.n_missing += max(first - at, 0)
             faults.doubled += [(key, number) for number in range(first, min(at, last + 1, first + _MOST_NAMED))]
@@ -162,10 +163,10 @@ def _are_sorted(keys: Numbers, numbers: Numbers) -> bool:
     return bool(((grow > 0) | ((grow == 0) & same)).all())
 
 
-def _follows(before: Numbers, row: Numbers) -> NDArray[np.bool_]:
+def _follows(earlier_rows: Numbers, rows: Numbers) -> NDArray[np.bool_]:
     """Return for each row whether it is of the same key, and has the next number and later ranks."""
-    is_later = (row[2] > before[2]) | ((row[2] == before[2]) & (row[3] > before[3]))
-    return np.asarray((row[0] == before[0]) & (row[1] == before[1] + 1) & is_later)
+    is_later = (rows[2] > earlier_rows[2]) | ((rows[2] == earlier_rows[2]) & (rows[3] > earlier_rows[3]))
+    return np.asarray((rows[0] == earlier_rows[0]) & (rows[1] == earlier_rows[1] + 1) & is_later)
 
 
 def _misplaced(runs: Numbers) -> tuple[Numbers, Numbers]:

@@ -1,7 +1,7 @@
 """Answers from tables on the right side of joins, looked up again in the versions that the batches had.
 
 Here: which rows of a join are not the ones that the table has for their events. Not here: joins of two sources, and
-which events are closed (joins.py), the versions and their rows (../state/right_tables.py).
+which events are closed (assets/recount/joins.py), the versions and their rows (assets/state/right_tables.py).
 
 A row of the join does not say in which batch it was answered. So an answer is right if it is the one of any version
 that the join has had since its event came.
@@ -18,14 +18,14 @@ from tidemark.assets.log.control import TABLE, recorded, table_of
 from tidemark.assets.recount.joins import (
     NOBODY,
     ROW,
-    Events,
     Flags,
+    JoinEvents,
+    JoinStretch,
     Numbers,
-    Stretch,
     closed_lefts,
-    events_of,
+    events_of_join,
     has_key,
-    key_of,
+    key_hash,
     last_answers,
 )
 from tidemark.assets.schemas import columns_of_table, values_hash
@@ -41,12 +41,12 @@ from tidemark.timeops.values.instants import NEVER, NONE
 _VALUES = "values"
 
 
-def wrong_answers(workspace: Workspace, join: JoinSpec, stretch: Stretch) -> dict[str, pa.Table]:
+def wrong_answers(workspace: Workspace, join: JoinSpec, stretch: JoinStretch) -> dict[str, pa.Table]:
     """Return final rows of a stretch, with ROW, that a join does not have from its table, by what is wrong with them.
 
     Lacking is the row of an event that has one in each version; too many is one that it has in no version.
     """
-    lefts = closed_lefts(events_of(workspace, join, stretch), join, stretch)
+    lefts = closed_lefts(events_of_join(workspace, join, stretch), join, stretch)
     lefts = lefts.of(np.argsort(lefts.seqs))
     written_seqs, written_values, of_nulls = _written_hashes(workspace, join, stretch)
     seqs, first_at, times = np.unique(written_seqs, return_index=True, return_counts=True)
@@ -55,6 +55,7 @@ def wrong_answers(workspace: Workspace, join: JoinSpec, stretch: Stretch) -> dic
     values[has_row] = written_values[first_at[np.searchsorted(seqs, lefts.seqs[has_row])]]
     is_right, may_have_row = np.zeros(len(lefts), bool), np.zeros(len(lefts), bool)
     for version, until_seq in _versions(workspace, join):
+        # A later version is read only for events that no earlier one explains.
         undecided = np.flatnonzero(~is_right & (lefts.seqs <= until_seq))
         if len(undecided):
             expected, has_partner = _hashes_of_version(workspace, join, lefts.of(undecided), version, of_nulls)
@@ -70,7 +71,7 @@ def wrong_answers(workspace: Workspace, join: JoinSpec, stretch: Stretch) -> dic
     return {fault: pa.table([left_seqs, np.full(len(left_seqs), NOBODY)], ROW) for fault, left_seqs in wrong.items()}
 
 
-def _written_hashes(workspace: Workspace, join: JoinSpec, stretch: Stretch) -> tuple[Numbers, Numbers, int]:
+def _written_hashes(workspace: Workspace, join: JoinSpec, stretch: JoinStretch) -> tuple[Numbers, Numbers, int]:
     """Return the events of final rows, a hash of what each has of the table, and the hash of nothing but nulls."""
     table, of_join = tables.join_table(join.name), dict(workspace.spec.join_columns[join.name].right)
     kinds = {field.name: field.dataType for field in columns_of_table(join)}
@@ -91,7 +92,7 @@ def _versions(workspace: Workspace, join: JoinSpec) -> Iterator[tuple[str, int]]
 
 
 def _hashes_of_version(
-    workspace: Workspace, join: JoinSpec, lefts: Events, version: str, of_nulls: int
+    workspace: Workspace, join: JoinSpec, lefts: JoinEvents, version: str, of_nulls: int
 ) -> tuple[Numbers, Flags]:
     """Return for each event a hash of its row in a version, or the one of nulls; whether it has a row."""
     schema = columns_of_table(join)
@@ -99,7 +100,7 @@ def _hashes_of_version(
     order = as_json(*map(quoted, schema.names))  # of rows of one key and instant one holds
     hashed = rows.select(
         F.expr(f"unix_micros({VALID_FROM})").alias("us"),
-        F.expr(key_of(rows, join)).alias("keys"),
+        F.expr(key_hash(rows, join)).alias("keys"),
         F.expr(has_key(join)).alias("has_key"),
         F.expr(order).alias("place"),
         values_hash(schema.fields).alias(_VALUES),
@@ -108,7 +109,7 @@ def _hashes_of_version(
     table = by_key.toArrow()
     numbers = np.arange(table.num_rows)
     no_flags = np.zeros(len(numbers), bool)
-    rights = Events(
+    rights = JoinEvents(
         seqs=numbers,
         us=table["us"].to_numpy(),
         met_us=np.full(len(numbers), NONE),  # a row of a table is never late

@@ -1,7 +1,7 @@
 """Checks of the windows that a batch wrote: one final row each, revisions without gaps, sums that fit.
 
-Here: the expectations, and what each counts. Not here: recomputing results, which no batch does (windows.py), checks
-of other tables (../checks.py).
+Here: the expectations, and what each counts. Not here: recomputing results, which no batch does
+(assets/recount/windows.py), checks of other tables (assets/checks.py).
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.batch import Batch
-from tidemark.assets.recount.windows import END, START, by_window, can_recompute, events_in
+from tidemark.assets.recount.windows import WINDOW_END, WINDOW_START, by_window, can_recompute, events_in
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.queries import pieces
-from tidemark.resources.quality.checks import SAMPLE_ROWS, Counted, Expectation, Measured, Rows
+from tidemark.resources.quality.checks import SAMPLE_ROWS, Counted, Expectation, Measured, SampleRows
 from tidemark.resources.spark.frames import readable
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
@@ -65,12 +65,12 @@ SUM_OVERFLOW = Expectation(
 )
 
 
-Span = tuple[int, int]
+WindowBounds = tuple[int, int]
 """Start and end, microseconds."""
 
 
 @dataclass(frozen=True)
-class Look:
+class WrittenResults:
     """The results that a batch wrote of a window.
 
     Attributes:
@@ -79,7 +79,7 @@ class Look:
     """
 
     first_us: int
-    lacking: tuple[Span, ...] = ()
+    lacking: tuple[WindowBounds, ...] = ()
 
 
 def asked_of(spec: Spec) -> tuple[Expectation, ...]:
@@ -95,14 +95,16 @@ def count_windows(batch: Batch) -> list[Counted]:
     """Count what is wrong with the results that a batch wrote; windows without a new result cost nothing."""
     workspace, plan = batch.workspace, batch.plan
     checks = asked_of(workspace.spec)
-    looks = looks_at(batch)
-    written = [(window, looks[window.name]) for window in workspace.spec.windows if window.name in looks]
+    results = results_by_window(batch)
+    written = [(window, results[window.name]) for window in workspace.spec.windows if window.name in results]
     doubled = [
-        _doubled(workspace, window, look) for window, look in written if not stand_once(workspace.lake, window, look)
+        _doubled(workspace, window, of_window)
+        for window, of_window in written
+        if not stand_once(workspace.lake, window, of_window)
     ]
     counted = [_none_of(doubled, ONE_FINAL_ROW, "windows and groups with several final rows")]
     if DENSE_REVISIONS in checks:
-        gaps = [_with_gaps(workspace, plan, window, look) for window, look in written if window.history]
+        gaps = [_with_gaps(workspace, plan, window, of_window) for window, of_window in written if window.history]
         counted.append(_none_of(gaps, DENSE_REVISIONS, "windows and groups whose revisions have gaps"))
     if SUM_OVERFLOW in checks:
         counted.append(_overflow(workspace, written))
@@ -113,31 +115,34 @@ def count_windows(batch: Batch) -> list[Counted]:
     return counted
 
 
-def looks_at(batch: Batch) -> dict[str, Look]:
+def results_by_window(batch: Batch) -> dict[str, WrittenResults]:
     """Return what a batch wrote of each window; nothing of a window without a new row."""
     workspace, batch_id = batch.workspace, batch.plan.batch_id
-    looks = {window.name: look_at(workspace.lake, window, batch_id) for window in workspace.spec.windows}
-    return {name: look for name, look in looks.items() if look is not None}
+    results = {window.name: written_results(workspace.lake, window, batch_id) for window in workspace.spec.windows}
+    return {name: of_window for name, of_window in results.items() if of_window is not None}
 
 
-def look_at(lake: Lake, window: WindowSpec, batch_id: int) -> Look | None:
+def written_results(lake: Lake, window: WindowSpec, batch_id: int) -> WrittenResults | None:
     """Return what a batch wrote of a window; None if that is nothing. No Spark is needed."""
     table = tables.window_table(window.name)
     sums = {name: text for name, text in window.aggregates.items() if calls_of(text, (*SUMS, *MEANS))}
     hides = any(_may_hide_null(text) for text in sums.values())
-    lacking, first_us = dict[Span, None](), None
-    columns, of_batch = [START, END, "_is_final", *sums], [(c.BATCH, "=", batch_id)]
+    lacking, first_us = dict[WindowBounds, None](), None
+    columns, of_batch = [WINDOW_START, WINDOW_END, "_is_final", *sums], [(c.BATCH, "=", batch_id)]
     for piece in pieces(lake, table, lake.version(table), columns, of_batch):
         if not piece.num_rows:
             continue
-        starts, ends = (piece[name].cast(pa.int64()) for name in (START, END))
+        starts, ends = (piece[name].cast(pa.int64()) for name in (WINDOW_START, WINDOW_END))
         lowest = pc.min(starts).as_py()
         first_us = lowest if first_us is None else min(first_us, lowest)
+        # Where an aggregate may hide a null, any window may lack a sum.
         lacks = reduce(pc.or_, [piece[name].is_null() for name in sums], pa.repeat(pa.scalar(hides), piece.num_rows))
-        some = pa.table({START: starts, END: ends}).filter(pc.and_(lacks, pc.fill_null(piece["_is_final"], False)))
-        some = some.group_by([START, END]).aggregate([]).slice(0, _MOST_LACKING - len(lacking))
-        lacking |= dict.fromkeys(zip(some[START].to_pylist(), some[END].to_pylist(), strict=True))
-    return None if first_us is None else Look(first_us, tuple(lacking))
+        some = pa.table({WINDOW_START: starts, WINDOW_END: ends}).filter(
+            pc.and_(lacks, pc.fill_null(piece["_is_final"], False))
+        )
+        some = some.group_by([WINDOW_START, WINDOW_END]).aggregate([]).slice(0, _MOST_LACKING - len(lacking))
+        lacking |= dict.fromkeys(zip(some[WINDOW_START].to_pylist(), some[WINDOW_END].to_pylist(), strict=True))
+    return None if first_us is None else WrittenResults(first_us, tuple(lacking))
 
 
 def _may_hide_null(aggregate: str) -> bool:
@@ -148,14 +153,14 @@ def _may_hide_null(aggregate: str) -> bool:
     )
 
 
-def stand_once(lake: Lake, window: WindowSpec, look: Look) -> bool:
+def stand_once(lake: Lake, window: WindowSpec, results: WrittenResults) -> bool:
     """Return whether every window and group is in a table once, from the first one on that a batch wrote.
 
     Returns:
         True only if it is so. False also if there are too many rows, or keys of types that it cannot compare.
     """
     table, keys = tables.window_table(window.name), list(window.key_columns)
-    since = [(START, ">=", Instant(look.first_us))]
+    since = [(WINDOW_START, ">=", Instant(results.first_us))]
     key_rows: list[pa.RecordBatch] = []
     rows = 0
     for piece in pieces(lake, table, lake.version(table), keys, since):
@@ -174,10 +179,12 @@ def _is_plain(kind: pa.DataType) -> bool:
     return any(is_one(kind) for is_one in kinds)
 
 
-def _overflow(workspace: Workspace, written: Sequence[tuple[WindowSpec, Look]]) -> Counted:
+def _overflow(workspace: Workspace, written: Sequence[tuple[WindowSpec, WrittenResults]]) -> Counted:
     """Look for sums and averages that do not fit, in the windows that lack one."""
     optional = [
-        _too_large(workspace, window, look) for window, look in written if look.lacking and can_recompute(window)
+        _too_large(workspace, window, results)
+        for window, results in written
+        if results.lacking and can_recompute(window)
     ]
     frames = [frame for frame in optional if frame is not None]
     n = reduce(DataFrame.unionByName, frames).count() if frames else 0
@@ -185,10 +192,14 @@ def _overflow(workspace: Workspace, written: Sequence[tuple[WindowSpec, Look]]) 
     return Counted(SUM_OVERFLOW, [too_large], lambda: some_rows(frames))
 
 
-def _too_large(workspace: Workspace, window: WindowSpec, look: Look) -> DataFrame | None:
+def _too_large(workspace: Workspace, window: WindowSpec, results: WrittenResults) -> DataFrame | None:
     """Return window, group and aggregate of the sums that do not fit; None where all do."""
-    lacking = pa.table({name: [span[n] for span in look.lacking] for n, name in enumerate((START, END))})
-    spans = from_driver(workspace.spark, lacking).withColumns({name: c.to_instant(name) for name in (START, END)})
+    lacking = pa.table(
+        {name: [span[n] for span in results.lacking] for n, name in enumerate((WINDOW_START, WINDOW_END))}
+    )
+    spans = from_driver(workspace.spark, lacking).withColumns(
+        {name: c.to_instant(name) for name in (WINDOW_START, WINDOW_END)}
+    )
     events = events_in(workspace, spans, window)
     columns = Columns.of(events)
     overflows = {name: overflow_in(text, columns) for name, text in window.aggregates.items()}
@@ -198,8 +209,8 @@ def _too_large(workspace: Workspace, window: WindowSpec, look: Look) -> DataFram
     sums = by_window(events, window).agg(F.expr(f"array_compact(array({', '.join(which)})) AS __tm_which"))
     shown = [
         literal(window.name) + " AS window_name",
-        START,
-        END,
+        WINDOW_START,
+        WINDOW_END,
         group_values(window.group_columns),
         "__tm_aggregate AS aggregate",
     ]
@@ -214,7 +225,7 @@ def group_values(names: Sequence[str]) -> str:
     return f"{as_json(*map(quoted, names)) if names else literal('{}')} AS group_values"
 
 
-def some_rows(frames: Sequence[DataFrame]) -> Rows:
+def some_rows(frames: Sequence[DataFrame]) -> SampleRows:
     """Return some of the rows of frames, as a sample."""
     shown = readable(reduce(DataFrame.unionByName, frames).limit(SAMPLE_ROWS))
     return [row.asDict(recursive=True) for row in shown.collect()]
@@ -241,20 +252,20 @@ def _none_of(frames: Sequence[DataFrame], expectation: Expectation, rows_named: 
     )
 
 
-def _doubled(workspace: Workspace, window: WindowSpec, look: Look) -> DataFrame:
+def _doubled(workspace: Workspace, window: WindowSpec, results: WrittenResults) -> DataFrame:
     """Return windows and groups with several rows; of revised windows the table holds the last row alone."""
-    rows = _since(workspace, tables.window_table(window.name), look)
+    rows = _since(workspace, tables.window_table(window.name), results)
     keys = [F.col(f"`{name}`") for name in window.key_columns]  # with the end: sessions may share their start
     doubled = rows.groupBy(*keys).agg(F.count("*").alias("__tm_rows")).where("__tm_rows > 1")
     return doubled.selectExpr(*_sql_names(window, "window_start"), "__tm_rows AS rows")
 
 
-def _with_gaps(workspace: Workspace, plan: Plan, window: WindowSpec, look: Look) -> DataFrame:
+def _with_gaps(workspace: Workspace, plan: Plan, window: WindowSpec, results: WrittenResults) -> DataFrame:
     """Return the batch's windows and groups that lack a revision, in the history or after it."""
     keys = [F.col(f"`{name}`") for name in window.key_columns]
-    rows = _since(workspace, tables.window_table(window.name), look).where(F.col(c.BATCH) == plan.batch_id)
+    rows = _since(workspace, tables.window_table(window.name), results).where(F.col(c.BATCH) == plan.batch_id)
     now = rows.select(*keys, F.col("_revision").alias("__tm_last"))
-    history = _since(workspace, tables.history_table(window.name), look)
+    history = _since(workspace, tables.history_table(window.name), results)
     history = history.where(~F.col(CHANGE).isin(PREIMAGE, DELETE))
     lowest = F.min("_revision").alias("__tm_lowest")
     stored = history.groupBy(*keys).agg(
@@ -269,6 +280,6 @@ def _with_gaps(workspace: Workspace, plan: Plan, window: WindowSpec, look: Look)
     return shown.selectExpr(*_sql_names(window, "window_start", "window_end"), "__tm_last AS last", "__tm_n AS n")
 
 
-def _since(workspace: Workspace, table: str, look: Look) -> DataFrame:
+def _since(workspace: Workspace, table: str, results: WrittenResults) -> DataFrame:
     """Return the rows of a table from the first window on that the batch wrote."""
-    return workspace.lake.read(table, filters=[("window_start", ">=", Instant(look.first_us))])
+    return workspace.lake.read(table, filters=[("window_start", ">=", Instant(results.first_us))])

@@ -1,8 +1,8 @@
 """Final results of windows, recomputed from the tables of events by comparing times with starts and ends.
 
 Here: which events are in a window, and the results that differ from what is recomputed. It is for tests and for an
-audit of whole tables: batches are checked without (window_checks.py). Not here: the rules of windows (timeops/); only
-the reading of the user's expressions is shared.
+audit of whole tables: batches are checked without (assets/recount/window_checks.py). Not here: the rules of windows
+(timeops/); only the reading of the user's expressions is shared.
 """
 
 import math
@@ -38,7 +38,7 @@ from tidemark.timeops.values.utc import Instant
 from tidemark.timeops.windows.aggregates import has_order, passes_having, with_aggregates
 from tidemark.timeops.windows.segment import on_events
 
-START, END = "window_start", "window_end"
+WINDOW_START, WINDOW_END = "window_start", "window_end"
 _UNSURE = "__tm_unsure"  # times alone do not show which events a session holds
 _RELATIVE = 1e-9
 _MOST_SPANS = 200_000
@@ -70,7 +70,7 @@ def can_recompute(window: WindowSpec) -> bool:
 
 
 @dataclass(frozen=True)
-class Part:
+class WindowStretch:
     """The windows of a table that start in a stretch of time, microseconds; the table may be large.
 
     Attributes:
@@ -87,7 +87,7 @@ class Part:
     @property
     def starts(self) -> Filters:
         """The rows of its windows."""
-        return [(START, ">=", Instant(self.first_us)), (START, "<", Instant(self.end_us))]
+        return [(WINDOW_START, ">=", Instant(self.first_us)), (WINDOW_START, "<", Instant(self.end_us))]
 
 
 Versions = Callable[[str], int | None]
@@ -99,7 +99,7 @@ def latest(_table: str) -> None:
 
 
 def wrong_results(
-    workspace: Workspace, window: WindowSpec, part: Part | None = None, version: Versions = latest
+    workspace: Workspace, window: WindowSpec, part: WindowStretch | None = None, version: Versions = latest
 ) -> Iterator[WrongResult]:
     """Recompute the final results of a window, and yield the ones that differ. Each window meets each event.
 
@@ -118,8 +118,8 @@ def wrong_results(
     filters = None if part is None else part.starts
     written = workspace.lake.read(table, version(table), filters=filters).where("_is_final")
     if (flushed_us := flushed_up_to(workspace, window)) is not None:
-        written = written.where(f"unix_micros({START}) > {flushed_us}")
-    spans = written.select(START, END).distinct()
+        written = written.where(f"unix_micros({WINDOW_START}) > {flushed_us}")
+    spans = written.select(WINDOW_START, WINDOW_END).distinct()
     if part is not None:
         since_us = part.first_us if flushed_us is None else max(part.first_us, flushed_us + 1)
         closed = _closed_spans(workspace, window, replace(part, first_us=since_us))
@@ -133,9 +133,10 @@ def wrong_results(
     both = written.alias("old").join(again.alias("again"), c.same_in("old", "again", window.key_columns), "full")
     keys = [f"coalesce(old.{quoted(name)}, again.{quoted(name)}) AS {quoted(name)}" for name in window.key_columns]
     values = [f"{of}.{quoted(name)} AS __tm_{of}{n}" for of in ("old", "again") for n, name in enumerate(names)]
-    flags = [f"{of}.{START} IS NOT NULL AS __tm_{of}" for of in ("old", "again")]
+    flags = [f"{of}.{WINDOW_START} IS NOT NULL AS __tm_{of}" for of in ("old", "again")]
     sure = both.where(f"NOT coalesce(again.{_UNSURE}, false)").selectExpr(*keys, *values, *flags)
     alike = " AND ".join(["__tm_old", "__tm_again", *(_alike(n, kind) for n, kind in enumerate(kinds))])
+    # Python decides on the few rows that SQL does not find alike.
     rows = readable(sure.where(f"NOT ({alike})")).collect()
     largest = [
         max((most, *(abs(x) for row in rows for x in _floats(row[f"__tm_old{n}"]))))
@@ -157,7 +158,7 @@ def wrong_results(
 
 
 def doubled_results(
-    workspace: Workspace, window: WindowSpec, part: Part, version: Versions = latest
+    workspace: Workspace, window: WindowSpec, part: WindowStretch, version: Versions = latest
 ) -> list[dict[str, Any]]:
     """Return some of the windows and groups that a table has more than once."""
     table = tables.window_table(window.name)
@@ -173,7 +174,7 @@ def closes_by_arithmetic(workspace: Workspace, window: WindowSpec) -> bool:
     return is_plain and not workspace.spec.time.over and workspace.spec.time.start_at is None
 
 
-def _closed_spans(workspace: Workspace, window: WindowSpec, part: Part) -> DataFrame | None:
+def _closed_spans(workspace: Workspace, window: WindowSpec, part: WindowStretch) -> DataFrame | None:
     """Return the windows of a part that have closed, whether they have a row or not; None where that is not known.
 
     That is plain arithmetic on a grid in UTC. A timeline of its own, and a window over another one, may close later.
@@ -185,23 +186,25 @@ def _closed_spans(workspace: Workspace, window: WindowSpec, part: Part) -> DataF
     lengths = [window.size_us]
     if window.kind == "cumulative":
         lengths = [*range(window.end_step_us, window.size_us + 1, window.end_step_us)]
-    if len(starts) * len(lengths) > _MOST_SPANS:
+    if len(starts) * len(lengths) > _MOST_SPANS:  # then only windows that have a row are compared
         return None
     last_us = part.closed_us - window.closes_after_us
     spans = [(start, start + length) for start in starts for length in lengths if start + length <= last_us]
-    rows = pa.table({name: pa.array([span[n] for span in spans], pa.int64()) for n, name in enumerate((START, END))})
-    instants = [f"timestamp_micros({name}) AS {name}" for name in (START, END)]
+    rows = pa.table(
+        {name: pa.array([span[n] for span in spans], pa.int64()) for n, name in enumerate((WINDOW_START, WINDOW_END))}
+    )
+    instants = [f"timestamp_micros({name}) AS {name}" for name in (WINDOW_START, WINDOW_END)]
     return from_driver(workspace.spark, rows).selectExpr(*instants)
 
 
-def _times_of(workspace: Workspace, window: WindowSpec, part: Part, version: int | None) -> Filters:
+def _times_of(workspace: Workspace, window: WindowSpec, part: WindowStretch, version: int | None) -> Filters:
     """Return the times of the events of the windows in a part."""
     table, last_us = tables.window_table(window.name), part.end_us + window.longest_us if window.closes_on_grid else 0
     version = workspace.lake.version(table) if version is None else version
-    for piece in pieces(workspace.lake, table, version, [END], part.starts):
-        last_us = max(last_us, pc.max(piece[END].cast(pa.int64())).as_py() or 0)
+    for piece in pieces(workspace.lake, table, version, [WINDOW_END], part.starts):
+        last_us = max(last_us, pc.max(piece[WINDOW_END].cast(pa.int64())).as_py() or 0)
     over_results = window.input in {other.name for other in workspace.spec.windows}
-    column = END if over_results else c.TIMESTAMP
+    column = WINDOW_END if over_results else c.TIMESTAMP
     return [(column, ">=", Instant(part.first_us)), (column, "<=", Instant(max(last_us, part.first_us)))]
 
 
@@ -241,9 +244,9 @@ def events_in(
         within: The times of the events that are read; by default all.
         version: The versions that are read.
     """
-    bounds = spans.selectExpr(f"{START} AS __tm_from", f"{END} AS __tm_to")
+    bounds = spans.selectExpr(f"{WINDOW_START} AS __tm_from", f"{WINDOW_END} AS __tm_to")
     events = grouped_events(workspace, window, within, version)
-    return events.join(F.broadcast(bounds), F.expr(_is_in(window)))
+    return events.join(F.broadcast(bounds), F.expr(_is_in(window)))  # there are far fewer windows than events
 
 
 def grouped_events(workspace: Workspace, window: WindowSpec, within: Filters, version: Versions) -> DataFrame:
@@ -264,7 +267,7 @@ def by_window(events: DataFrame, window: WindowSpec) -> GroupedData:
     """Group what `events_in` returns by window and group, under the names that these have in the window's table."""
     groups = zip([f"__tm_of_{name}" for name, _ in window.group_expressions], window.group_columns, strict=True)
     named = [F.expr(f"{quoted(of)} AS {quoted(name)}") for of, name in groups]
-    return events.groupBy(F.expr(f"__tm_from AS {START}"), F.expr(f"__tm_to AS {END}"), *named)
+    return events.groupBy(F.expr(f"__tm_from AS {WINDOW_START}"), F.expr(f"__tm_to AS {WINDOW_END}"), *named)
 
 
 def _recomputed(
@@ -296,7 +299,9 @@ def _first_rows(events: DataFrame, results: DataFrame, window: WindowSpec) -> Da
         last = [name for name in (LEFT_SEQ, RIGHT_SEQ) if name in columns.types]
         last += [quoted(name) for name, kind in columns.types.items() if not is_reserved(name) and has_order(kind)]
     order = ", ".join([*(order.sql(value) for order, value in values), c.TIMESTAMP, *last])
-    names = dict(zip(bounds, (START, END), strict=True)) | {f"__tm_of_{name}": name for name in window.group_columns}
+    names = dict(zip(bounds, (WINDOW_START, WINDOW_END), strict=True)) | {
+        f"__tm_of_{name}": name for name in window.group_columns
+    }
     same = ", ".join(map(quoted, names))
     counted = f"count(*) OVER (PARTITION BY {same} ORDER BY {order} ROWS UNBOUNDED PRECEDING)"
     shown = window.event_columns(events.columns)
@@ -318,8 +323,8 @@ def _events(workspace: Workspace, window: WindowSpec, within: Filters, version: 
     if window.input is not None:
         table = tables.window_table(window.input)
         results = workspace.lake.read(table, version(table), filters=within).where("_is_final")
-        timed = results.withColumn(c.TIMESTAMP, F.col(END)).drop(c.SEQ)  # first events have times of their own
-        return timed.selectExpr("*", f"{END} AS __tm_at", "CAST(NULL AS TIMESTAMP) AS __tm_met")
+        timed = results.withColumn(c.TIMESTAMP, F.col(WINDOW_END)).drop(c.SEQ)  # first events have times of their own
+        return timed.selectExpr("*", f"{WINDOW_END} AS __tm_at", "CAST(NULL AS TIMESTAMP) AS __tm_met")
     ordered, held = (
         workspace.lake.read(table, version(table), filters=within)
         for table in (tables.ORDERED_EVENTS, tables.HELD_EVENTS)

@@ -62,7 +62,7 @@ def has_state(workspace: Workspace, checkpoint: Checkpoint) -> bool:
         return True
     if checkpoint.batch_id >= 0 and tables.TIMELINES not in checkpoint.versions:
         return False
-    return workspace.lake.opened.seen(tables.TIMELINES, checkpoint.version_of(tables.TIMELINES)).has_files
+    return workspace.lake.opened.version_at(tables.TIMELINES, checkpoint.version_of(tables.TIMELINES)).has_files
 
 
 def state_at(workspace: Workspace, checkpoint: Checkpoint) -> pa.Table:

@@ -85,7 +85,7 @@ def needed_by(batch: Batch, position: Position) -> Mapping[str, DataFrame]:
 
     def load(window: WindowSpec) -> DataFrame:
         only = _up_to_watermark(batch, position, (window,))
-        if only is not None and tables.is_of(tables.needed_table(window), tables.OPEN_EVENTS):
+        if only is not None and tables.is_one_of(tables.needed_table(window), tables.OPEN_EVENTS):
             only = [*only, *_from_open_windows(workspace, batch.before, window)]
         return needed_rows(workspace, tables.needed_table(window), only=only)
 
@@ -146,7 +146,7 @@ def _write_needed(batch: Batch, windows: Sequence[WindowSpec]) -> None:
     needed = stored_events(rows.where(may_stay), payload)
     columns = [*map(quoted, needed_columns(needed.columns, workspace.spec, payload, windows[0]))]
     stays = None
-    if where and earlier is None and tables.is_of(table, tables.OPEN_EVENTS) and not batch.base_is_due:
+    if where and earlier is None and tables.is_one_of(table, tables.OPEN_EVENTS) and not batch.base_is_due:
         stays = [(name, ">=", value) for name, _, value in where]
     if has_marks(table) and where != ALL_ROWS:
         if not _is_full(workspace, table):
@@ -193,7 +193,7 @@ def _by_time(
 
 def has_marks(table: str) -> bool:
     """Return whether a table stores the windows that need an event, and may have rows that take back others."""
-    return tables.is_of(table, tables.SESSION_EVENTS, tables.REVISED_SESSION_EVENTS)
+    return tables.is_one_of(table, tables.SESSION_EVENTS, tables.REVISED_SESSION_EVENTS)
 
 
 def _is_full(workspace: Workspace, table: str) -> bool:
@@ -263,7 +263,7 @@ def live_events(workspace: Workspace, table: str, only: Filters | None = None) -
     if Amount(lake.row_count(table, version)).are_few:
         return lake.frame(table, live_rows(lake.rows(table, version, filters=only)))
     rows = workspace.read_base(table, filters=only)
-    files = lake.opened.seen(table, version).lowest_by_file(c.SEQ)
+    files = lake.opened.version_at(table, version).lowest_by_file(c.SEQ)
     if sum(n for _, n in files) == lake.row_count(table, version) and all(seq >= 0 for seq, _ in files):
         return rows
     back = rows.where(F.col(c.SEQ) < 0).groupBy((-1 - F.col(c.SEQ)).alias("of")).agg(F.max(c.BATCH).alias("by"))
@@ -290,7 +290,7 @@ def _before_open_windows(
     if batch.flushes:
         return (), needed_rows(batch.workspace, table, only=())
     several = batch.workspace.spec.keeps_timelines  # then some of the events in a deleted file may be needed
-    is_open_events = tables.is_of(table, tables.OPEN_EVENTS)
+    is_open_events = tables.is_one_of(table, tables.OPEN_EVENTS)
     if batch.after.watermark_us is None or (several and is_open_events and not batch.base_is_due):
         return None, None
     first = min(kind_of(window).needed_from(batch.after.watermark_us) for window in windows)

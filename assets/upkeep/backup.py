@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit
-from tidemark.resources.delta.log import LOG
+from tidemark.resources.delta.log import LOG_FOLDER
 from tidemark.resources.places.place import Place, files_below, relative
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import SpecError
@@ -91,12 +91,12 @@ def _files_to_copy(workspace: Workspace, versions: dict[str, int]) -> Iterator[t
     Logs come first: whatever file they name is then still to be listed.
     """
     folder = workspace.folder
-    for pattern in (f"**/{LOG}/*", "**/*"):
+    for pattern in (f"**/{LOG_FOLDER}/*", "**/*"):
         for file, status in files_below(folder, pattern):
             name = PurePosixPath(relative(file, folder))
             if isinstance(file, Path) and not file.is_file():
                 continue
-            if (LOG in name.parts) == (LOG in pattern) and _belongs(name, versions):
+            if (LOG_FOLDER in name.parts) == (LOG_FOLDER in pattern) and _belongs(name, versions):
                 yield file, name, status.st_size
 
 
@@ -104,9 +104,9 @@ def _belongs(name: PurePosixPath, versions: dict[str, int]) -> bool:
     """Return whether a file may belong to the commit, or to one before it."""
     if any(name.is_relative_to(folder) for folder in tables.COPIES) or name.name == _POINTER:
         return False
-    if LOG not in name.parts:
+    if LOG_FOLDER not in name.parts:
         return True
-    table = str(PurePosixPath(*name.parts[: name.parts.index(LOG)]))
+    table = str(PurePosixPath(*name.parts[: name.parts.index(LOG_FOLDER)]))
     numbered = _NUMBERED.fullmatch(name.name)
     return table not in versions or numbered is None or int(numbered[1]) <= versions[table]
 

@@ -16,14 +16,14 @@ from tidemark.assets.catalog.display import metadata as show
 from tidemark.assets.planning import at_work, begin
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import MENDED, Plan
-from tidemark.resources.delta.undoing import Change, keep_foreign, take_back
+from tidemark.resources.delta.undoing import ForeignChange, keep_foreign, take_back
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import LakeError
 
 
 def decide_on_changes(
     workspace: Workspace, reason: str, run_id: str, *, keep: bool, instance: DagsterInstance
-) -> list[Change]:
+) -> list[ForeignChange]:
     """Keep the changes of others, or take them back, and note that in `batches`.
 
     Also takes back what an unfinished batch has written; the next run repeats that batch. Unless `keep`, tables are
@@ -76,7 +76,7 @@ def commit_mended(workspace: Workspace, reason: str, run_id: str) -> None:
         workspace.batches.commit(plan, {"changes": 0}, versions, workspace.clock.now(), reason=reason)
 
 
-def _begin(workspace: Workspace, run_id: str, decision: str, changes: Sequence[Change]) -> Plan:
+def _begin(workspace: Workspace, run_id: str, decision: str, changes: Sequence[ForeignChange]) -> Plan:
     last, end = workspace.batches.last_commit(), workspace.progress.processed_end()
     batch_input = {"decision": decision, "changes": [*map(_as_json, changes)]}
     fingerprint = last.plan.fingerprint if last else None
@@ -96,7 +96,7 @@ def _tell(
         tell_days(instance, report, workspace, view_of(workspace, window), days, about=about)
 
 
-def _as_json(change: Change) -> dict[str, object]:
+def _as_json(change: ForeignChange) -> dict[str, object]:
     entry = change.entry
     return {
         "table": change.table,

@@ -1,7 +1,7 @@
 """Removing old rows, as `retention` of the spec says: which rows have become old, and the batch that removes them.
 
 Here: the days by the log's own clock, the rows of each table, one commit of all of them. Not here: what others have
-to know of it afterwards (../log/retention.py), the files of a table (resources/delta/lake.py), when it is done
+to know of it afterwards (assets/log/retention.py), the files of a table (resources/delta/lake.py), when it is done
 (pipelines/code_location/upkeep.py).
 
 Days go by the clock of the log, never by the machine's: a stopped pipeline loses nothing. What later
@@ -26,11 +26,11 @@ from tidemark.assets.rebuild.shadow import when_free
 from tidemark.assets.state.checkpoints import START, checkpoints_of, has_state
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import (
-    REFUSED,
-    REMOVED,
+    REFUSED_PREFIX,
     REMOVED_OF_SOURCE,
+    REMOVED_PREFIX,
     REMOVED_RELEASES,
-    REPLAYED,
+    REPLAYED_PREFIX,
     Plan,
 )
 from tidemark.resources.batches.position import Position
@@ -120,7 +120,7 @@ def remove_old(workspace: Workspace, run_id: str) -> Removal:
         write_items(workspace, plan, [_item(workspace, removal)])
         counts = Counter[str]()
         for old in removal.old:
-            counts.update({f"{REMOVED}{name}": n for name, n in old.counts.items()})
+            counts.update({f"{REMOVED_PREFIX}{name}": n for name, n in old.counts.items()})
         missing = [table for table in workspace.tables if not workspace.lake.exists(table)]
         versions = workspace.outputs(plan, but=missing)
         workspace.batches.commit(plan, counts, versions, workspace.clock.now(), reason="retention")
@@ -130,9 +130,9 @@ def remove_old(workspace: Workspace, run_id: str) -> Removal:
 def _remove(workspace: Workspace, plan: Plan, old: OldRows) -> int:
     workspace.tell(f"removing {plural(old.rows, 'row')} of {old.table} from before {old.gone.first_day}")
     lake, expect = workspace.lake, workspace.ready(old.table, plan)
-    bytes_before = sum(lake.opened.seen(old.table, expect).sizes.values())
+    bytes_before = sum(lake.opened.version_at(old.table, expect).sizes.values())
     written = lake.remove_old(old.table, old.where, attempt=plan.attempt, expect=expect)
-    return bytes_before - sum(lake.opened.seen(old.table, written.version).sizes.values())
+    return bytes_before - sum(lake.opened.version_at(old.table, written.version).sizes.values())
 
 
 def _item(workspace: Workspace, removal: Removal) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def _old_records(workspace: Workspace, first: date, before_seq: int) -> OldRows:
     table, names = tables.RAW_EVENTS, workspace.source_names
     [*_, begin] = [START, *(place for place in checkpoints_of(workspace) if place.end_seq <= before_seq)]
     begin = begin if has_state(workspace, begin) else START
-    counts, values, of_source = Counter[str](), {"n": "count(*)"}, REMOVED_OF_SOURCE.removeprefix(REMOVED)
+    counts, values, of_source = Counter[str](), {"n": "count(*)"}, REMOVED_OF_SOURCE.removeprefix(REMOVED_PREFIX)
     where = f"{c.SEQ} < {begin.end_seq}"
     for row in grouped_rows(workspace.lake, table, where, (c.SOURCE,), values, version=workspace.base_of(table)):
         counts[f"{of_source}{names.get(row[c.SOURCE], row[c.SOURCE])}"] += row["n"]
@@ -224,9 +224,9 @@ def _old_letters(workspace: Workspace, first: date, before_seq: int) -> OldRows:
 def name_of_letters(row: Mapping[str, Any]) -> str:
     """Return the name of the count of dead letters with a stage, window and reason; `is_out`: not let in since."""
     if not row["is_out"]:
-        return f"{REPLAYED}{row['reason']}"
+        return f"{REPLAYED_PREFIX}{row['reason']}"
     of_accepted = row["stage"] in (Stage.WINDOW, Stage.JOIN)
-    return f"{row['window_name']}.{row['reason']}" if of_accepted else f"{REFUSED}{row['reason']}"
+    return f"{row['window_name']}.{row['reason']}" if of_accepted else f"{REFUSED_PREFIX}{row['reason']}"
 
 
 def _old_events(workspace: Workspace, first: date, before_seq: int) -> OldRows:
@@ -243,7 +243,7 @@ def _old_events(workspace: Workspace, first: date, before_seq: int) -> OldRows:
     limits = Gone(first, before_seq=before_seq)
     if row["n"]:
         limits = replace(limits, last_batch=row["last"], last_us=row["us"])
-    counts = {table: row["n"], REMOVED_RELEASES.removeprefix(REMOVED): row["released"]}
+    counts = {table: row["n"], REMOVED_RELEASES.removeprefix(REMOVED_PREFIX): row["released"]}
     return OldRows(table, "ordered_events", [(c.SEQ, "<", before_seq)], limits, row["n"], counts)
 
 
@@ -288,7 +288,7 @@ def _first_open_us(workspace: Workspace, table: str, until_us: int) -> int:
 
 
 def _old_results(workspace: Workspace, table: str, first: date, until_us: int, where: Filters) -> OldRows:
-    version = workspace.lake.opened.seen(table, workspace.base_of(table))
+    version = workspace.lake.opened.version_at(table, workspace.base_of(table))
     with version.reading():
         rows = version.dataset.count_rows(filter=arrow_condition(where))
     return OldRows(table, "windows", where, Gone(first, until_us=until_us), rows, {table: rows})
@@ -311,7 +311,7 @@ def _first_record_of(workspace: Workspace, limit_us: int) -> int:
         clocks = clocks_of(workspace, 0, end, out)
         later_seqs = clocks.filter(pc.greater_equal(clocks[PRESENT_CLOCK].cast("int64"), limit_us))[c.SEQ]
         return int(min([end, *later_seqs.to_pylist()[:1]]))
-    version = workspace.lake.opened.seen(tables.RAW_EVENTS, workspace.base_of(tables.RAW_EVENTS))
+    version = workspace.lake.opened.version_at(tables.RAW_EVENTS, workspace.base_of(tables.RAW_EVENTS))
     return min(end, _first_in(version, [(c.CLOCK, ">=", Instant(limit_us))], end))
 
 

@@ -13,14 +13,14 @@ import dagster as dg
 
 from tidemark.assets.catalog.display.metadata import Metadata
 from tidemark.assets.catalog.runs import key
-from tidemark.assets.rebuild.differences import Difference
+from tidemark.assets.rebuild.differences import WindowDifference
 from tidemark.resources.tables import window_table
 from tidemark.resources.workspace import SpecFile
 
 _MOST_IN_LINK = 100  # partitions
 
 
-def to_compute_again(context: dg.OpExecutionContext, file: SpecFile, differs: Sequence[Difference]) -> Metadata:
+def to_compute_again(context: dg.OpExecutionContext, file: SpecFile, differs: Sequence[WindowDifference]) -> Metadata:
     """Show the partitions downstream of a run's differences, with links; nothing where there are none.
 
     Assets of other code locations are not known here, nor is any in a run of a command.
@@ -35,7 +35,7 @@ def to_compute_again(context: dg.OpExecutionContext, file: SpecFile, differs: Se
 
 
 def partitions_downstream(
-    repository: dg.RepositoryDefinition, file: SpecFile, differs: Sequence[Difference]
+    repository: dg.RepositoryDefinition, file: SpecFile, differs: Sequence[WindowDifference]
 ) -> Mapping[dg.AssetKey, Sequence[str]]:
     """Return the partitions of the assets next downstream that days of windows go into, in order."""
     graph, by_asset = repository.asset_graph, defaultdict[dg.AssetKey, set[str]](set)

@@ -18,8 +18,8 @@ from tidemark.assets.catalog.display import metadata as show
 from tidemark.assets.catalog.runs import job_of, told_to_dagster
 from tidemark.assets.questions.advice import advice_of
 from tidemark.assets.questions.advice_answer import Advice
-from tidemark.assets.questions.asking import MOST, Answer, Question, RecordAnswers, explain
-from tidemark.assets.questions.what_if.preview import Stretch
+from tidemark.assets.questions.asking import MOST_EXPLAINED, Answer, Question, RecordAnswers, explain
+from tidemark.assets.questions.what_if.preview import ComparedStretch
 from tidemark.assets.questions.what_if.simulation import Setting, simulation_of
 from tidemark.assets.questions.what_if.simulation_answer import Simulation
 from tidemark.pipelines.spec_files import read_spec
@@ -40,7 +40,7 @@ def _optional(kind: Any, about: str) -> dg.Field:
 _EXPLAIN = {
     "seq": _optional(int, "A record, by its `_arrival_seq`."),
     "where": _optional(str, "Records of the log that meet a condition, such as `device = 'a'`."),
-    "limit": dg.Field(int, default_value=MOST, description="Maximum number of records of `where`."),
+    "limit": dg.Field(int, default_value=MOST_EXPLAINED, description="Maximum number of records of `where`."),
     "window": _optional(str, "A window of the spec; with `start`."),
     "start": _optional(str, "Where the window begins, such as `2026-01-31T12:00:00Z`; UTC by default."),
     "group": _optional(dict, "Columns and values of one group of the window; by default all groups."),
@@ -164,13 +164,13 @@ def settings_with(spec: Path, settings: Sequence[Sequence[str]]) -> list[Setting
     return [Setting(tuple(overrides), read_spec(spec, overrides)) for overrides in settings]
 
 
-def stretch_of(first: datetime | str | None, end: datetime | str | None) -> Stretch:
+def stretch_of(first: datetime | str | None, end: datetime | str | None) -> ComparedStretch:
     """Return the stretch of event time between two instants.
 
     Raises:
         SpecError: One is not an instant, or the end is not after the start.
     """
-    bounds = Stretch(_instant(first, "from"), _instant(end, "to"))
+    bounds = ComparedStretch(_instant(first, "from"), _instant(end, "to"))
     if bounds.first_us is not None and bounds.end_us is not None and bounds.end_us <= bounds.first_us:
         raise SpecError(f"Found `from` {first} and `to` {end}.", expected="an end after the start")
     return bounds

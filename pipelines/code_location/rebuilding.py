@@ -20,7 +20,7 @@ from tidemark.assets.log.exclusions import numbers_in
 from tidemark.assets.rebuild.decisions.forgetting import plan_forgetting
 from tidemark.assets.rebuild.decisions.rejudging import plan_rejudging
 from tidemark.assets.rebuild.decisions.replaying import ReplayPlan, plan_replay
-from tidemark.assets.rebuild.differences import Difference, differences
+from tidemark.assets.rebuild.differences import WindowDifference, window_differences
 from tidemark.assets.rebuild.plan import RebuildPlan, plan_rebuild, plan_to_spec
 from tidemark.assets.rebuild.report import Telling, of_decision
 from tidemark.assets.rebuild.switch import rebuild
@@ -52,7 +52,7 @@ class Rebuilt:
     plan: RebuildPlan
     commit: Commit
     rows: Mapping[str, int]
-    differs: tuple[Difference, ...] = ()
+    differs: tuple[WindowDifference, ...] = ()
 
 
 def chosen_windows(spec: Spec, names: Sequence[str]) -> tuple[str, ...]:
@@ -256,7 +256,7 @@ def rebuild_jobs(
             context.log.info("nothing to do")
             yield dg.Output(None)
         elif isinstance(request, DecisionSettings) and request.dry_run:
-            differs = differences(workspace, plan.items)
+            differs = window_differences(workspace, plan.items)
             yield dg.Output(None, metadata={"dry_run": True, **_about(context, file, plan, differs)})
         else:
             telling = Telling(context.instance, under_run(context))
@@ -273,7 +273,7 @@ def rebuild_jobs(
 
 
 def _about(
-    context: dg.OpExecutionContext, file: SpecFile, plan: RebuildPlan, differs: Sequence[Difference]
+    context: dg.OpExecutionContext, file: SpecFile, plan: RebuildPlan, differs: Sequence[WindowDifference]
 ) -> Metadata:
     return {**to_compute_again(context, file, differs), **of_decision(plan, differs)}  # the page cuts what is long
 

@@ -67,10 +67,10 @@ def alert_look(workspace: Workspace) -> None:
     """Look at a pipeline, and send the messages that are due."""
     if not workspace.spec.alerts.notify:
         return
-    from tidemark.assets.alarms.messages import notify, say_once  # noqa: PLC0415 - few pipelines send messages
+    from tidemark.assets.alarms.messages import notify_channels, say_once  # noqa: PLC0415 - few pipelines send messages
 
     try:
-        say_once(workspace, notify(workspace, deliver))
+        say_once(workspace, notify_channels(workspace, deliver))
     except Exception as error:
         _LOG.debug("notify", exc_info=True)
         say_once(workspace, [f"messages about alerts could not be sent: {type(error).__name__}"])

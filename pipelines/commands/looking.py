@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from tidemark.pipelines.views.metrics import Look
     from tidemark.pipelines.views.status import Status
-    from tidemark.resources.delta.queries import Order
+    from tidemark.resources.delta.queries import SortKey
     from tidemark.resources.places.place import Place
     from tidemark.resources.workspace import SpecFile, Workspace
 
@@ -83,7 +83,7 @@ def notify(*, specs: tuple[Path, ...], warehouse: "Place | None", test: bool) ->
 
     Exit status: 0 all were accepted; 2 bad spec or usage; 1 a failure, or a channel that did not accept its message.
     """
-    from tidemark.assets.alarms import messages as alert_messages
+    from tidemark.assets.alarms.messages import notify_channels, send_test_messages
     from tidemark.resources.notifying import deliver
     from tidemark.resources.workspace import Workspace
 
@@ -99,7 +99,7 @@ def notify(*, specs: tuple[Path, ...], warehouse: "Place | None", test: bool) ->
             )
         workspace = Workspace(file, settings.warehouse)
         if test:
-            answers = alert_messages.send_test(file.spec, workspace.folder, deliver)
+            answers = send_test_messages(file.spec, workspace.folder, deliver)
             for variable, why in answers.items():
                 put(
                     f"{name}: ${{{variable}}} "
@@ -108,7 +108,7 @@ def notify(*, specs: tuple[Path, ...], warehouse: "Place | None", test: bool) ->
             failed.extend(why for why in answers.values() if why)
             return
         workspace.ensure_whole()
-        sentences = alert_messages.notify(workspace, deliver)
+        sentences = notify_channels(workspace, deliver)
         for sentence in sentences:
             say(f"{name}: {sentence}")
         if not sentences:
@@ -329,9 +329,9 @@ def _table_of(workspace: "Workspace", table: str, versions: dict[str, int | None
     )
 
 
-def _order(columns: "dict[str, str]") -> "list[Order]":
+def _order(columns: "dict[str, str]") -> "list[SortKey]":
     """Return the order that shows the newest rows first, by the columns that a table has for it."""
-    from tidemark.resources.delta.queries import Order
+    from tidemark.resources.delta.queries import SortKey
     from tidemark.timeops.spec.top import PLACE
 
     for by in (
@@ -342,10 +342,10 @@ def _order(columns: "dict[str, str]") -> "list[Order]":
         ("_batch_id",),
     ):
         if all(name in columns for name in by):
-            newest, names = [Order(name, descending=True) for name in by], [*columns]
+            newest, names = [SortKey(name, descending=True) for name in by], [*columns]
             # The first events of a window are in their places, group by group.
             places = names[names.index(by[-1]) + 1 : names.index(PLACE) + 1] if PLACE in columns else []
-            return [*newest, *map(Order, places)]
+            return [*newest, *map(SortKey, places)]
     return []
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from dagster import DagsterInstance
 
-from tidemark.assets.rebuild.differences import Changed, Difference, differences
+from tidemark.assets.rebuild.differences import Changed, WindowDifference, window_differences
 from tidemark.assets.rebuild.plan import RebuildPlan
 from tidemark.pipelines.code_location.rebuilding import RejudgeSettings, ReplaySettings
 from tidemark.pipelines.command_line import pipeline_of
@@ -47,7 +47,7 @@ class Decided(ABC):
     records: int
     batch: int | None = None
     committed_at: datetime | None = None
-    windows: tuple[Difference, ...] = ()
+    windows: tuple[WindowDifference, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return it in plain values, as `--json` shows it."""
@@ -141,13 +141,13 @@ class Replayed(Decided):
         return f"{plural(self.already, 'dead letter')} that {match} {self._verb} already"
 
 
-def difference_in_plain(window: Difference) -> dict[str, Any]:
+def difference_in_plain(window: WindowDifference) -> dict[str, Any]:
     """Return what differs of a window in plain values."""
     rows = [{"key": plain(row.key), "before": plain(row.before), "after": plain(row.after)} for row in window.rows]
     return {"window": window.window, **window.counts, "days": list(window.days), "rows": rows}
 
 
-def difference_in_words(window: Difference, *, would: bool) -> Iterator[str]:
+def difference_in_words(window: WindowDifference, *, would: bool) -> Iterator[str]:
     """Return what differs of a window, or would, in lines: how many results, their days, and the first of them."""
     counts = ", ".join(f"{n:,} {kind}" for kind, n in window.counts.items() if n)
     if not counts:
@@ -216,7 +216,7 @@ def decide(
     if not plan.scope:
         return decided
     if request.dry_run:
-        return replace(decided, windows=differences(workspace, plan.items))
+        return replace(decided, windows=window_differences(workspace, plan.items))
     rebuilt = rebuild_pipeline(file, settings, request, instance=instance(), tell=tell)
     if rebuilt is None:  # another one has done it meanwhile
         return _decision_on(pipeline_of(file, settings, tell), request)[0]

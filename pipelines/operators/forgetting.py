@@ -19,21 +19,21 @@ import numpy as np
 from tidemark.assets.catalog.days.partitions import show_days_first, show_days_held, without_run
 from tidemark.assets.catalog.display import metadata as show
 from tidemark.assets.catalog.runs import key
-from tidemark.assets.checks import expectations as checks_of_assets
+from tidemark.assets.checks import expectations_by_asset
 from tidemark.assets.log.exclusions import Numbers, ranges_of
 from tidemark.assets.rebuild.decisions.erasing import (
     Follower,
     Left,
     Proof,
     erase,
-    inputs_of,
+    inputs_of_rows,
     traces_in,
     unfinished,
     values_to_forget,
     waited_for,
 )
 from tidemark.assets.rebuild.decisions.forgetting import all_rows, plan_forgetting, rows_to_forget
-from tidemark.assets.rebuild.differences import Difference, differences
+from tidemark.assets.rebuild.differences import WindowDifference, window_differences
 from tidemark.pipelines.code_location.rebuilding import ForgetSettings
 from tidemark.pipelines.code_location.upkeep import ENDED, forget_run, is_run_of, jobs_of
 from tidemark.pipelines.command_line import pipeline_of
@@ -177,7 +177,7 @@ def forget(
         forgotten = _decided(workspace, file, settings, rows, reason, instance=instance(False), tell=tell)
         workspace = pipeline_of(file, settings, tell)
         left = unfinished(workspace)
-    forgotten = replace(forgotten, inputs=inputs_of(workspace, all_rows(left)))
+    forgotten = replace(forgotten, inputs=inputs_of_rows(workspace, all_rows(left)))
     if waits := waited_for(workspace, left):
         return replace(forgotten, waits_for=tuple(waits))
 
@@ -196,8 +196,8 @@ def _trial_run(workspace: Workspace, rows: Numbers, reason: str) -> Forgotten:
         pipeline=workspace.spec.name,
         dry_run=True,
         records=len(rows),
-        windows=differences(workspace, plan.items),
-        inputs=inputs_of(workspace, rows),
+        windows=window_differences(workspace, plan.items),
+        inputs=inputs_of_rows(workspace, rows),
         holding=tuple(relative(trace.file, workspace.warehouse) for trace in traces),
         alike=values.alike,
     )
@@ -219,7 +219,7 @@ def _decided(
     run_settings = ForgetSettings(rows=ranges_of(rows), reason=reason)
     rebuilt = rebuild_pipeline(file, settings, run_settings, instance=instance, tell=tell)
     assert rebuilt is not None  # there are rows
-    windows: tuple[Difference, ...] = rebuilt.differs
+    windows: tuple[WindowDifference, ...] = rebuilt.differs
     commit = rebuilt.commit
     return Forgotten(
         pipeline=file.spec.name,
@@ -286,13 +286,13 @@ def _wipe_assets(workspace: Workspace, instance: dg.DagsterInstance, sought: Sou
     spec, report = workspace.spec, without_run(instance, workspace)
     windows = [tables.window_table(window.name) for window in spec.windows]
     joins = [tables.join_table(join.name) for join in spec.joins]
-    for name in dict.fromkeys((tables.RAW_EVENTS, *checks_of_assets(spec), *joins, *windows, tables.BATCHES)):
+    for name in dict.fromkeys((tables.RAW_EVENTS, *expectations_by_asset(spec), *joins, *windows, tables.BATCHES)):
         asset = key(workspace.file, name)
         newest = instance.get_latest_materialization_event(asset)
         texts = [] if newest is None else [dg.serialize_value(newest)]
         texts += [
             dg.serialize_value(record.event)
-            for check in checks_of_assets(spec).get(name, ())
+            for check in expectations_by_asset(spec).get(name, ())
             for record in instance.event_log_storage.get_asset_check_execution_history(
                 dg.AssetCheckKey(asset, check.name), limit=_MOST_CHECKS
             )

@@ -12,7 +12,7 @@ from uuid import uuid4
 import dagster as dg
 
 from tidemark.assets.audit.findings import Finding
-from tidemark.assets.audit.repair import REASON, Repair, lost_ranges, plan_repair
+from tidemark.assets.audit.repair import REPAIR_REASON, Repair, lost_ranges, plan_repair
 from tidemark.assets.audit.rereading import mend_log
 from tidemark.assets.audit.whole import audit
 from tidemark.assets.upkeep.foreign_changes import commit_mended, decide_on_changes
@@ -69,9 +69,9 @@ def repair_pipeline(
         return Repaired(workspace, findings, tuple(steps), findings)
     lost = _mend(opened, plan, findings, instance)
     if plan.readings or plan.unnamed:
-        commit_mended(opened(), REASON, str(uuid4()))
+        commit_mended(opened(), REPAIR_REASON, str(uuid4()))
     if plan.scope and plan.may_rebuild and not lost:
-        rebuild = RebuildSettings(reason=REASON, windows=[*plan.scope.windows], unreadable=[*plan.unreadable])
+        rebuild = RebuildSettings(reason=REPAIR_REASON, windows=[*plan.scope.windows], unreadable=[*plan.unreadable])
         rebuild_pipeline(file, settings, rebuild, instance=instance, tell=tell)
     workspace = opened()
     return Repaired(workspace, findings, (*steps, *lost), audit(workspace, from_start=True).findings)
@@ -82,7 +82,7 @@ def _mend(
 ) -> list[str]:
     """Take changes back, and read lost records again; return what stays lost, a sentence each."""
     if plan.changes:
-        decide_on_changes(opened(), REASON, str(uuid4()), keep=False, instance=instance)
+        decide_on_changes(opened(), REPAIR_REASON, str(uuid4()), keep=False, instance=instance)
     missing, lost = lost_ranges(findings), list[str]()
     for finding, readings in plan.readings:
         left = mend_log(opened(), finding, readings, missing)

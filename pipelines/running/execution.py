@@ -284,7 +284,7 @@ def backfill_days(
     if not result.success:
         raise failure_of(result, None)
     show_days_first(instance, workspace)
-    made = workspace.batches.history("backfill", after=-1 if commit_before is None else commit_before.batch_id)
+    made = workspace.batches.history("backfill", after_batch=-1 if commit_before is None else commit_before.batch_id)
     rows = {window_table(name): sum(commit.counts.get(f"{name}.rows", 0) for commit in made) for name in windows}
     return BackfillReport(first, last, tuple(commit.batch_id for commit in made), rows)
 

@@ -230,11 +230,10 @@ def _last_batch(workspace: Workspace) -> int | None:
 def _with_batches(report: RunReport, workspace: Workspace, after: int) -> RunReport:
     """Return a report with the batches that were committed after one."""
     with workspace.batches.as_of_now():
-        read = workspace.batches.history("ingest", after=after)
+        read = workspace.batches.history("ingest", after_batch=after)
         # Batches that a rebuild made judged records that had been judged before.
-        judged = [
-            commit for commit in workspace.batches.history("process", after=after) if not commit.plan.is_replayed
-        ]
+        commits = workspace.batches.history("process", after_batch=after)
+        judged = [commit for commit in commits if not commit.plan.is_replayed]
         return replace(
             report,
             batches=report.batches + len(judged),

@@ -83,7 +83,7 @@ def _sizes(of: Callable[[Version], float]) -> Callable[[Status, Workspace], Iter
         last = workspace.batches.last_commit() if workspace.exists else None
         for table, version in sorted(last.table_versions.items()) if last else ():
             if workspace.lake.exists(table):
-                yield (table,), of(workspace.lake.opened.seen(table, version))
+                yield (table,), of(workspace.lake.opened.version_at(table, version))
 
     return values
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemark.assets.alarms.alerts import DEAD_LETTER_RATE
-from tidemark.assets.alarms.conditions import look_at
+from tidemark.assets.alarms.conditions import look_at_pipeline
 from tidemark.assets.alarms.losses.of_batch import lost_lately
 from tidemark.assets.ingestion.waiting_input import Waiting
 from tidemark.assets.log.control import corrections_after
@@ -168,7 +168,7 @@ def status_of(workspace: Workspace) -> Status:
     """
     workspace.ensure_whole()
     last = workspace.batches.last_commit() if workspace.exists else None
-    look = look_at(workspace)
+    look = look_at_pipeline(workspace)
     is_said = any(condition.name == DEAD_LETTER_RATE.name for condition in look.conditions)
     return Status(
         name=workspace.spec.name,

@@ -317,7 +317,7 @@ def _batches_of_run(workspace: Workspace, latest: int) -> str:
     if not judged:  # a later version of a table corrected the log, and all tables were rebuilt in the same run
         return f"{latest} batch{'es' if latest > 1 else ''}, recomputed by a rebuild in the same run"
     earlier = [commit.batch_id for commit in workspace.batches.history("process") if commit.batch_id < judged[0]]
-    ids = [commit.batch_id for commit in workspace.batches.history("ingest", after=max(earlier, default=-1))]
+    ids = [commit.batch_id for commit in workspace.batches.history("ingest", after_batch=max(earlier, default=-1))]
     read = [number for number in ids if number < judged[-1]]
     reading = f", after batch{'es' if len(read) > 1 else ''} {listed(read)} had read the input" if read else ""
     batches = f"batch {judged[0]}" if len(judged) == 1 else f"{len(judged)} batches ({listed(judged)})"

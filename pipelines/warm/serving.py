@@ -23,15 +23,15 @@ from tidemark.resources.sources.kinds import reader_of
 from tidemark.resources.spark.choice import stores_of
 from tidemark.resources.spark.server import (
     ServerNote,
-    address_of,
-    answers,
     find_note,
+    is_answering,
     is_there,
     leave_note,
     new_token,
     note_of_this_process,
     proving,
     remove_note,
+    server_address,
     server_config,
 )
 from tidemark.resources.spark.session import local_session, session_config
@@ -102,7 +102,7 @@ def _serve(settings: Settings, port: int, tell: Callable[[str], None]) -> None:
             leave_note(home, note)
             try:
                 tell(f"ready at {note.address}: runs with DAGSTER_HOME={home} use it; Ctrl-C stops it")
-                while answers(note.url):
+                while is_answering(note.url):
                     time.sleep(_LOOK_EVERY_S)
             finally:
                 remove_note(home, note)
@@ -123,7 +123,7 @@ def _lives(session: SparkSession) -> bool:
 def _check(settings: Settings, port: int) -> None:
     if settings.spark is not None and settings.spark.startswith("sc://"):
         raise TidemarkError(
-            f"{SPARK_VARIABLE} already names a server, at {address_of(settings.spark)}.",
+            f"{SPARK_VARIABLE} already names a server, at {server_address(settings.spark)}.",
             expected="nothing, or a master such as local[4] or spark://host:7077",
             remedy=f"unset {SPARK_VARIABLE}: runs use the server that it names and not this one.",
         )
@@ -134,7 +134,7 @@ def _check(settings: Settings, port: int) -> None:
             expected="one per Dagster home",
             remedy="use it, or stop it before you start another one.",
         )
-    if answers(f"sc://localhost:{port}"):
+    if is_answering(f"sc://localhost:{port}"):
         raise TidemarkError(
             f"Port {port} is taken by another program.", expected="a free port", remedy="name one with --port."
         )

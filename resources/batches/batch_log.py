@@ -1,7 +1,7 @@
 """The log of batches: plan, outputs, checks, commit. It turns writes to several Delta tables into one batch.
 
-Here: who may work on which batch, and what is committed. Not here: the outputs (see delta/lake.py), what the tables
-may hold (delta/undoing.py), and the checks.
+Here: who may work on which batch, and what is committed. Not here: the outputs (see resources/delta/lake.py), what
+the tables may hold (resources/delta/undoing.py), and the checks.
 
 A row is written only if the table is still at the version on which the decision was made; otherwise the decision is
 made again. So of two runs that begin at once exactly one wins, and a run that was taken for dead cannot commit. A
@@ -10,7 +10,7 @@ row, which names the version of every table: readers open the tables at these. E
 the life of the pipeline. The latest attempt is in force; it supersedes earlier attempts that have no commit.
 
 A rebuild commits the batches that it made together with itself. They supersede the batches that judged the log
-before, and all that was made from these.
+before, and everything made from these.
 """
 
 import threading
@@ -26,16 +26,16 @@ from deltalake.exceptions import DeltaError
 
 from tidemark.resources.batches.plans import (
     BatchEvent,
+    BatchKind,
+    BatchOwner,
     Commit,
-    Kind,
-    Owner,
     Plan,
     RebuildInput,
     Row,
     commit_from,
-    counted,
+    counted_commits,
     is_gone,
-    plan_of,
+    plan_from,
     row_of,
 )
 from tidemark.resources.delta.lake import ConflictError, Lake
@@ -65,46 +65,47 @@ class _View:
 
 
 @dataclass(frozen=True)
-class _Known:
+class _LogRows:
     """The rows of one version of the table, as far as they were read or written here.
 
-    `index` has the columns by which rows are found, `rows` all rows of some attempts. `rebuilt` is the last rebuild
-    of all tables, if there was one. `newest` has the last commit of each kind that was asked for, None for any kind:
-    a batch asks two hundred times.
+    `index` has the columns that rows are looked up by, `rows` all rows of some attempts. `rebuilt` is the last
+    rebuild of all tables, if there was one. `newest` has the last commit of each kind that was asked for, None for
+    any kind: a batch asks two hundred times.
     """
 
     version: int
     index: pa.Table
     rows: Mapping[int, list[Row]]
     rebuilt: Plan | None
-    newest: dict[Kind | None, Commit | None] = field(default_factory=dict)
+    newest: dict[BatchKind | None, Commit | None] = field(default_factory=dict)
 
-    def then(self, version: int, written: pa.Table) -> "_Known":
+    def then(self, version: int, written: pa.Table) -> "_LogRows":
         """Return the rows of the next version, which adds rows of one attempt."""
         attempt = written["attempt"][0].as_py()
         rows = dict(sorted(self.rows.items())[-_KEPT_ATTEMPTS:])
+        # An attempt whose earlier rows are not here is read whole when it is asked for.
         if attempt in rows or not pc.any(pc.equal(self.index["attempt"], attempt)).as_py():
             rows[attempt] = [*rows.get(attempt, []), *written.to_pylist()]
         index = pa.concat_tables([self.index, written.select(self.index.column_names)]).combine_chunks()
-        return _Known(version, index, rows, self.rebuilt)
+        return _LogRows(version, index, rows, self.rebuilt)
 
-    def committed(self, kind: Kind | None) -> pa.Table:
+    def committed(self, kind: BatchKind | None) -> pa.Table:
         """Return the index of the commits in force, optionally of one kind."""
-        done = self.index.filter(pc.is_in(self.index["state"], value_set=pa.array(_COMMITTED)))
+        commits = self.index.filter(pc.is_in(self.index["state"], value_set=pa.array(_COMMITTED)))
         if self.rebuilt is not None:
             number = pc.field("_batch_id")
             counts = (number > self.rebuilt.batch_id) | ~pc.field("kind").isin(_OF_RESULTS)
             for first, last in RebuildInput.of(self.rebuilt).numbers:
                 counts |= (number >= first) & (number <= last)
-            done = done.filter(counts)
-        return done if kind is None else done.filter(pc.equal(done["kind"], kind))
+            commits = commits.filter(counts)
+        return commits if kind is None else commits.filter(pc.equal(commits["kind"], kind))
 
 
 class BatchMemory:
     """The last rows read from the table: a version never changes, and every stage asks for it again."""
 
     def __init__(self) -> None:
-        self.known: _Known | None = None
+        self.log_rows: _LogRows | None = None
 
 
 def unwatched(_event: BatchEvent) -> None:
@@ -122,29 +123,29 @@ class BatchLog:
     @property
     def exists(self) -> bool:
         """Return whether the table has been made."""
-        return self._memory.known is not None or self._lake.exists(BATCHES)
+        return self._memory.log_rows is not None or self._lake.exists(BATCHES)
 
     @contextmanager
     def as_of_now(self) -> Iterator[None]:
         """Answer every question of the block from one look at its beginning: in a store, each look is a request.
 
-        A commit of another process in the meantime is noticed by the next write, which is then refused.
+        If another process commits in the meantime, the next write notices it and is refused.
         """
         if self.exists and not self._lake.opened.is_settled:
             self._lake.opened.newest(BATCHES)
         with self._lake.settled():
             yield
 
-    def last_commit(self, kind: Kind | None = None) -> Commit | None:
+    def last_commit(self, kind: BatchKind | None = None) -> Commit | None:
         """Return the latest commit in force, optionally of one kind; None before the first."""
-        return self._last(self._known(), kind)
+        return self._last(self._log_rows(), kind)
 
     def commit_of(self, batch_id: int) -> Commit | None:
         """Return the commit of a batch, None if it has none."""
         rows = self._lake.rows(BATCHES, filters=[("_batch_id", "=", batch_id), ("state", "in", list(_COMMITTED))])
         return commit_from(rows.to_pylist()[0]) if rows.num_rows else None
 
-    def pending(self, kind: Kind | None = None) -> Plan | None:
+    def pending(self, kind: BatchKind | None = None) -> Plan | None:
         """Return the plan in force that is not committed, optionally of one kind; None if there is none."""
         plan = self._look().pending
         return plan if plan is not None and kind in (None, plan.kind) else None
@@ -153,26 +154,26 @@ class BatchLog:
         """Return the number of the newest attempt, 0 before the first."""
         return self._look().attempt
 
-    def history(self, kind: Kind | None = None, *, after: int = -1) -> list[Commit]:
+    def history(self, kind: BatchKind | None = None, *, after_batch: int = -1) -> list[Commit]:
         """Return the commits in force by batch, optionally of one kind and after a batch."""
-        in_force = set(self._known().committed(kind)["_batch_id"].to_pylist())
-        return [commit for commit in self.every_commit(after=after) if commit.batch_id in in_force]
+        in_force = set(self._log_rows().committed(kind)["_batch_id"].to_pylist())
+        return [commit for commit in self.every_commit(after_batch=after_batch) if commit.batch_id in in_force]
 
-    def has_any(self, kind: Kind) -> bool:
+    def has_any(self, kind: BatchKind) -> bool:
         """Return whether a batch of a kind was committed; only the index is read."""
-        return len(self._known().committed(kind)) > 0
+        return len(self._log_rows().committed(kind)) > 0
 
     def last_rebuild(self) -> Plan | None:
         """Return the last rebuild of all tables, None if there was none."""
-        return self._known().rebuilt
+        return self._log_rows().rebuilt
 
     def counted(self) -> list[Commit]:
         """Return the commits whose counts add up to what the tables hold, by batch."""
-        return counted(self.history())
+        return counted_commits(self.history())
 
-    def every_commit(self, *, after: int = -1) -> list[Commit]:
+    def every_commit(self, *, after_batch: int = -1) -> list[Commit]:
         """Return all commits after a batch, by batch, including commits that a rebuild has superseded."""
-        rows = self._lake.rows(BATCHES, filters=[("_batch_id", ">", after), ("state", "in", list(_COMMITTED))])
+        rows = self._lake.rows(BATCHES, filters=[("_batch_id", ">", after_batch), ("state", "in", list(_COMMITTED))])
         return [commit_from(row) for row in rows.sort_by("_batch_id").to_pylist()]
 
     def base_versions(self, tables: Iterable[str]) -> dict[str, int]:
@@ -183,11 +184,11 @@ class BatchLog:
 
     def begin(
         self,
-        kind: Kind,
-        owner: Owner,
+        kind: BatchKind,
+        owner: BatchOwner,
         now: datetime,
         *,
-        after: int | None,
+        last_batch: int | None,
         first_seq: int,
         end_seq: int | None,
         input: Mapping[str, Any],  # noqa: A002 - the name of the column
@@ -199,8 +200,8 @@ class BatchLog:
         A pending plan is taken over if its owner is gone, has released it, or is this process. To retry it unchanged,
         plan what `pending` returns again. Then `prepare` the tables before anything is written.
 
-        The batch reads the range of the log from `first_seq` to `end_seq`, see `Plan`; `after` is the number of the
-        last committed batch that the plan was made on, None before the first. By default `number` is the next one.
+        The batch reads the range of the log from `first_seq` to `end_seq`, see `Plan`; `last_batch` is the number of
+        the last committed batch when the plan was made, None before the first. By default `number` is the next one.
 
         Raises:
             BusyError: Another run is at work, or has committed a batch since; nothing was changed.
@@ -212,7 +213,7 @@ class BatchLog:
 
         def decide(view: _View) -> Row:
             nonlocal abandoned
-            _refuse_if_busy(view, owner, now, after)
+            _refuse_if_busy(view, owner, now, last_batch)
             abandoned = view.pending
             batch_id = next_number(view.last) if number is None else number
             attempt = view.attempt + 1
@@ -221,7 +222,7 @@ class BatchLog:
 
         row = self._write(decide)
         assert row is not None  # a plan is written or an error raised
-        plan = plan_of([row])
+        plan = plan_from([row])
         if abandoned is not None and not abandoned.released:  # otherwise its end was seen
             self._watch(BatchEvent(abandoned, ended=True))
         self._watch(BatchEvent(plan))
@@ -255,17 +256,17 @@ class BatchLog:
         Raises:
             FencedError: Another run has taken the batch over.
         """
-        before: Mapping[str, int] = {}
+        earlier_versions: Mapping[str, int] = {}
 
         def decide(view: _View) -> Row | None:
-            nonlocal before
+            nonlocal earlier_versions
             if view.last and view.last.plan.attempt == plan.attempt:
                 return None
             if view.pending is None or view.pending.attempt != plan.attempt:
                 _fenced(plan, view)
             row = row_of(plan, "committed" if reason is None else "accepted")
-            before = view.last.table_versions if view.last else {}
-            versions = {**before, **table_versions}
+            earlier_versions = view.last.table_versions if view.last else {}
+            versions = {**earlier_versions, **table_versions}
             versions = {table: version for table, version in versions.items() if table not in dropped}
             row |= {"committed_at": now, "counts": dict(counts), "table_versions": versions, "reason": reason}
             if of_rebuild:
@@ -279,7 +280,7 @@ class BatchLog:
         commit = self.commit_of(plan.batch_id) if row is None else commit_from(row)
         assert commit is not None  # written just now, or found
         if row is not None:
-            self._watch(BatchEvent(plan, commit, before))
+            self._watch(BatchEvent(plan, commit, earlier_versions))
         return commit
 
     def release(self, plan: Plan, now: datetime, why: str = "") -> None:
@@ -316,7 +317,7 @@ class BatchLog:
 
         self._write(decide)
 
-    def hand_over(self, plan: Plan, owner: Owner, now: datetime) -> Plan:
+    def hand_over(self, plan: Plan, owner: BatchOwner, now: datetime) -> Plan:
         """Assign a batch to another run, which continues the same attempt where a run that has ended left it.
 
         Raises:
@@ -333,10 +334,10 @@ class BatchLog:
 
         Inside the block the tables are not checked for writes of other processes, see `Opened.settled`.
         """
-        done = threading.Event()
+        is_over = threading.Event()
 
         def beat() -> None:
-            while not done.wait(every.total_seconds()):
+            while not is_over.wait(every.total_seconds()):
                 try:
                     self.heartbeat(plan, clock.now())
                 except FencedError:
@@ -344,33 +345,35 @@ class BatchLog:
                 except (LakeError, DeltaError, OSError):
                     continue  # the lease outlasts many heartbeats
 
+        # A daemon: the lease must not keep a process alive whose work has ended.
         thread = threading.Thread(target=beat, name=f"lease of batch {plan.batch_id}", daemon=True)
         thread.start()
         try:
             with self._lake.settled():
                 yield
         finally:
-            done.set()
+            is_over.set()
             thread.join()
 
-    def _write(self, decide: Callable[[_View], Row | None], more: Sequence[Row] = ()) -> Row | None:
+    def _write(self, decide: Callable[[_View], Row | None], other_rows: Sequence[Row] = ()) -> Row | None:
         """Write the chosen row if the table is at the version of the choice; otherwise choose again.
 
-        More rows are written in the same commit.
+        The other rows are written in the same commit.
         """
         for _ in range(_TRIES):
             view = self._look()
             row = decide(view)
             if row is None:
                 return None
-            rows = pa.Table.from_pylist([*more, row], schema=BATCHES_SCHEMA)
+            rows = pa.Table.from_pylist([*other_rows, row], schema=BATCHES_SCHEMA)
             try:
                 written = self._lake.append_rows(BATCHES, rows, expect=view.version)
             except ConflictError:
                 continue
-            before = self._memory.known
-            if before is not None and before.version == view.version and row["kind"] != "rebuild":
-                self._memory.known = before.then(written.version, rows)
+            log_rows = self._memory.log_rows
+            # After a rebuild other commits are in force: then the rows are read again.
+            if log_rows is not None and log_rows.version == view.version and row["kind"] != "rebuild":
+                self._memory.log_rows = log_rows.then(written.version, rows)
             return row
         raise BusyError(
             f"{self._lake.path(BATCHES)} was changed by others during each of {_TRIES} attempts to write it.",
@@ -379,33 +382,34 @@ class BatchLog:
         )
 
     def _look(self) -> _View:
-        known = self._known()
-        version, index = known.version, known.index
+        log_rows = self._log_rows()
+        version, index = log_rows.version, log_rows.index
         attempt = pc.max(index["attempt"]).as_py() or 0
-        last = self._last(known, None)
+        last = self._last(log_rows, None)
         if attempt == (last.plan.attempt if last else 0):
-            return _View(version, attempt, last, None)
-        return _View(version, attempt, last, plan_of(self._rows_of(version, attempt)))
+            return _View(version, attempt, last, None)  # the newest attempt is the committed one
+        return _View(version, attempt, last, plan_from(self._rows_of(version, attempt)))
 
-    def _known(self) -> _Known:
-        version, known = self._lake.version(BATCHES), self._memory.known
-        if known is None or known.version != version:
+    def _log_rows(self) -> _LogRows:
+        version, log_rows = self._lake.version(BATCHES), self._memory.log_rows
+        if log_rows is None or log_rows.version != version:
             index = self._read_index(version)
-            known = self._memory.known = _Known(version, index, {}, self._last_rebuild(version, index))
-        return known
+            log_rows = self._memory.log_rows = _LogRows(version, index, {}, self._last_rebuild(version, index))
+        return log_rows
 
     def _last_rebuild(self, version: int, index: pa.Table) -> Plan | None:
         """Return the plan of the last rebuild that switched all tables."""
+        # Most pipelines have none, and no row has to be read to know it.
         of_kind = index.filter(pc.equal(index["kind"], "rebuild"))
         if not pc.any(pc.is_in(of_kind["state"], value_set=pa.array(_COMMITTED))).as_py():
             return None
         filters: Filters = [("kind", "=", "rebuild"), ("state", "in", list(_COMMITTED))]
         rows = self._lake.rows(BATCHES, version, filters=filters).sort_by("_batch_id").to_pylist()
-        plans = [plan_of([row]) for row in rows]
+        plans = [plan_from([row]) for row in rows]
         return next((plan for plan in reversed(plans) if RebuildInput.of(plan).numbers), None)
 
     def _read_index(self, version: int) -> pa.Table:
-        """Return the columns by which rows are found, after a check of the format of the table."""
+        """Check the format of the table, and return the columns that rows are looked up by."""
         columns = ["_batch_id", "attempt", "kind", "state", "format_version"]
         index = self._lake.rows(BATCHES, version, columns=columns)
         newest = pc.max(index["format_version"]).as_py() or 0
@@ -417,27 +421,28 @@ class BatchLog:
             )
         return index
 
-    def _last(self, known: _Known, kind: Kind | None) -> Commit | None:
-        if kind not in known.newest:
-            known.newest[kind] = self._newest(known, kind)
-        return known.newest[kind]
+    def _last(self, log_rows: _LogRows, kind: BatchKind | None) -> Commit | None:
+        if kind not in log_rows.newest:
+            log_rows.newest[kind] = self._newest(log_rows, kind)
+        return log_rows.newest[kind]
 
-    def _newest(self, log: _Known, kind: Kind | None) -> Commit | None:
-        done = log.committed(kind)
-        if not done.num_rows:
+    def _newest(self, log_rows: _LogRows, kind: BatchKind | None) -> Commit | None:
+        commits = log_rows.committed(kind)
+        if not commits.num_rows:
             return None
-        newest = done.slice(pc.index(done["_batch_id"], pc.max(done["_batch_id"])).as_py(), 1).to_pylist()[0]
-        rows = self._rows_of(log.version, newest["attempt"])
+        newest = commits.slice(pc.index(commits["_batch_id"], pc.max(commits["_batch_id"])).as_py(), 1).to_pylist()[0]
+        rows = self._rows_of(log_rows.version, newest["attempt"])
         number = newest["_batch_id"]
+        # A rebuild and the batches that it made have one attempt.
         return next(commit_from(row) for row in rows if row["state"] in _COMMITTED and row["_batch_id"] == number)
 
     def _rows_of(self, version: int, attempt: int) -> list[Row]:
-        known = self._memory.known
-        if known is not None and known.version == version and attempt in known.rows:
-            return known.rows[attempt]
+        log_rows = self._memory.log_rows
+        if log_rows is not None and log_rows.version == version and attempt in log_rows.rows:
+            return log_rows.rows[attempt]
         rows: list[Row] = self._lake.rows(BATCHES, version, filters=[("attempt", "=", attempt)]).to_pylist()
-        if known is not None and known.version == version:
-            self._memory.known = replace(known, rows={**known.rows, attempt: rows})
+        if log_rows is not None and log_rows.version == version:
+            self._memory.log_rows = replace(log_rows, rows={**log_rows.rows, attempt: rows})
         return rows
 
 
@@ -452,7 +457,7 @@ def _made_by(commit: Commit, plan: Plan) -> Row:
     return row | {"counts": dict(commit.counts), "table_versions": {}, "reason": None}
 
 
-def _refuse_if_busy(view: _View, owner: Owner, now: datetime, after: int | None) -> None:
+def _refuse_if_busy(view: _View, owner: BatchOwner, now: datetime, last_batch: int | None) -> None:
     pending = view.pending
     if pending and not (
         pending.released or pending.owner.id == owner.id or is_gone(pending.owner, pending.heartbeat_at, now)
@@ -463,10 +468,10 @@ def _refuse_if_busy(view: _View, owner: Owner, now: datetime, after: int | None)
             remedy="Wait until it is done, or stop that process; then run again.",
         )
     last = view.last.batch_id if view.last else None
-    if last != after:
+    if last != last_batch:
         raise BusyError(
             f"Another run has committed batch {last} in the meantime. Nothing was changed.",
-            expected="no commit" if after is None else f"batch {after} to be the last commit",
+            expected="no commit" if last_batch is None else f"batch {last_batch} to be the last commit",
             remedy="Run again.",
         )
 

@@ -1,7 +1,7 @@
 """The versions of tables that commits name: consistent reads, and tables of other pipelines.
 
 Here: finding and reading these versions, the batch of a version, and the spec of a pipeline, also for other programs.
-Not here: writing, and the commits themselves (batch_log.py).
+Not here: writing, and the commits themselves (resources/batches/batch_log.py).
 """
 
 from collections.abc import Mapping
@@ -51,6 +51,7 @@ class Published:
     def commit_of(self, version: int) -> Commit | None:
         """Return the first commit that names a version: the batch that made it."""
         commits = (commit for commit in self._commits if commit.table_versions.get(self.table) == version)
+        # The last batch of a rebuild names the same versions as the rebuild.
         return next((commit for commit in commits if not commit.plan.is_replayed), None)
 
     @property
@@ -146,8 +147,8 @@ def table(
 ) -> pyarrow.dataset.Dataset:
     """Return a table of a pipeline as of a commit, for Arrow, DuckDB and Polars, without Spark.
 
-    Files are left out by bounds of our own numbers and instants alone, so each condition finds what it finds in all
-    rows, also in a table that an earlier version of Tidemark wrote.
+    Only bounds of our own numbers and instants rule files out, so a condition finds every row that meets it, also in
+    a table that an earlier version of Tidemark wrote.
 
     Args:
         warehouse: The folder that holds the folder of the pipeline, or its URL.

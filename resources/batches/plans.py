@@ -1,7 +1,7 @@
 """A batch as rows of the table `batches`: its plan, its owner, its commit.
 
 Here: plans with their inputs, commits with their counts, owners, the rows that hold them, and whether an owner's
-process is still alive. Not here: writing these rows (batch_log.py).
+process is still alive. Not here: writing these rows (resources/batches/batch_log.py).
 """
 
 import json
@@ -24,7 +24,7 @@ LEASE = timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
-class Owner:
+class BatchOwner:
     """The process that works on a batch.
 
     `id` is a random name of the run, so that two runs are never taken for one. `started` is when the process began,
@@ -46,26 +46,26 @@ class Owner:
         return f"{self.host}:{self.pid}:{'' if self.started is None else self.started}"
 
 
-def owner_in(text: str, owner_id: str) -> Owner | None:
+def owner_in(text: str, owner_id: str) -> BatchOwner | None:
     """Return the owner that a text of `Owner.text` describes, None if it describes none."""
     host, _, numbers = text.partition(":")
     pid, _, started = numbers.partition(":")
     if not pid.isdecimal() or not (started.isdecimal() or not started):
         return None
-    return Owner(owner_id, host, int(pid), int(started) if started else None)
+    return BatchOwner(owner_id, host, int(pid), int(started) if started else None)
 
 
-def this_process(owner_id: str) -> Owner:
+def this_process(owner_id: str) -> BatchOwner:
     """Return this process as the owner with the given random name."""
     return process_of(os.getpid(), owner_id)
 
 
-def process_of(pid: int, owner_id: str = "") -> Owner:
+def process_of(pid: int, owner_id: str = "") -> BatchOwner:
     """Return a process of this machine as an owner."""
-    return Owner(owner_id, socket.gethostname(), pid, _start_of(pid))
+    return BatchOwner(owner_id, socket.gethostname(), pid, _start_of(pid))
 
 
-def is_gone(owner: Owner, heartbeat_at: datetime, now: datetime) -> bool:
+def is_gone(owner: BatchOwner, heartbeat_at: datetime, now: datetime) -> bool:
     """Return whether the owner of a batch has stopped working on it.
 
     On this host the process itself is looked up: it is gone if no process, or another one, has its number. A live
@@ -103,7 +103,7 @@ def _stat(pid: int) -> list[str]:
     return text.rpartition(")")[2].split()  # the name before it is in brackets and may hold anything
 
 
-Kind = Literal["ingest", "process", "backfill", "change", "rebuild", "retention"]
+BatchKind = Literal["ingest", "process", "backfill", "change", "rebuild", "retention"]
 MENDED = "mended"
 """The `decision` in the input of a batch of kind `change` that follows when lost files of the log were read again."""
 Row = dict[str, Any]
@@ -129,9 +129,9 @@ class Plan:
     """
 
     batch_id: int
-    kind: Kind
+    kind: BatchKind
     attempt: int
-    owner: Owner
+    owner: BatchOwner
     planned_at: datetime
     heartbeat_at: datetime
     first_seq: int
@@ -262,13 +262,15 @@ class RebuildInput(_Input):
         return bool(self.dropped or self.erased)
 
 
-REFUSED = "refused."  # how the count of a reason begins
-REPLAYED = "_replayed."  # the same of records that a rule refuses and an operator has let in; no window has this name
-REMOVED = "_removed."
+REFUSED_PREFIX = "refused."  # how the count of a reason begins
+REPLAYED_PREFIX = (
+    "_replayed."  # the same of records that a rule refuses and an operator has let in; no window has this name
+)
+REMOVED_PREFIX = "_removed."
 """How the counts of rows that `retention` has removed begin, before the name of a table, or of what counted them."""
-REMOVED_RELEASES = f"{REMOVED}released"
+REMOVED_RELEASES = f"{REMOVED_PREFIX}released"
 """Of the removed rows of `ordered_events` the ones with a `_release_seq`."""
-REMOVED_OF_SOURCE = f"{REMOVED}raw_events/"
+REMOVED_OF_SOURCE = f"{REMOVED_PREFIX}raw_events/"
 """How the counts of removed records by source begin, before its name."""
 LOG_CLOCK, FIRST_CLOCK = "clock_us", "first_clock_us"
 """Counts of an ingestion: the clock of the log after it, and at its first timed record."""
@@ -288,10 +290,10 @@ class Counts(Mapping[str, int]):
         self._numbers = dict(numbers)
 
     @classmethod
-    def sum(cls, each: Iterable[Mapping[str, int]]) -> "Counts":
+    def sum(cls, counts_of_batches: Iterable[Mapping[str, int]]) -> "Counts":
         """Return the sums of each count."""
         total: Counter[str] = Counter()
-        for counts in each:
+        for counts in counts_of_batches:
             total.update(counts)
         return cls(total)
 
@@ -330,21 +332,21 @@ class Counts(Mapping[str, int]):
     @property
     def refused(self) -> dict[str, int]:
         """The dead letters of the stages `ingest` and `time`, by reason, without the ones that were let in since."""
-        return self._by_reason(REFUSED)
+        return self._by_reason(REFUSED_PREFIX)
 
     @property
     def replayed(self) -> dict[str, int]:
         """The dead letters of all stages whose records an operator has let in, by reason."""
-        return self._by_reason(REPLAYED)
+        return self._by_reason(REPLAYED_PREFIX)
 
     @property
     def removed_letters(self) -> int:
         """The dead letters that `retention` has removed, the ones of windows over windows left out."""
-        return sum(n for name, n in self.items() if name.startswith(REMOVED) and _is_of_letters(name))
+        return sum(n for name, n in self.items() if name.startswith(REMOVED_PREFIX) and _is_of_letters(name))
 
     def removed(self, name: str) -> int:
         """Return how many rows `retention` has removed of a table, or of what a count has this name for."""
-        return self.get(f"{REMOVED}{name}", 0)
+        return self.get(f"{REMOVED_PREFIX}{name}", 0)
 
     def _by_reason(self, prefix: str) -> dict[str, int]:
         counts = {name.removeprefix(prefix): n for name, n in self.items() if name.startswith(prefix)}
@@ -353,8 +355,10 @@ class Counts(Mapping[str, int]):
     @property
     def windows(self) -> list[str]:
         """The windows and joins in the counts: also ones that the spec no longer has, whose dead letters stay."""
-        of_records = f"{REFUSED}{Reason.BAD_EXPRESSION}"  # a reason of windows too
-        names = [name for name in self if name != of_records and not name.startswith((REPLAYED, REMOVED))]
+        of_records = f"{REFUSED_PREFIX}{Reason.BAD_EXPRESSION}"  # a reason of windows too
+        names = [
+            name for name in self if name != of_records and not name.startswith((REPLAYED_PREFIX, REMOVED_PREFIX))
+        ]
         places = [name.rpartition(".") for name in names]
         return list(dict.fromkeys(of for of, _, what in places if of and what in OF_ACCEPTED))
 
@@ -376,8 +380,8 @@ class Counts(Mapping[str, int]):
 
 
 def _is_of_letters(name: str) -> bool:
-    counted = name.removeprefix(REMOVED)
-    return counted.startswith((REFUSED, REPLAYED)) or counted.rpartition(".")[2] in OF_ACCEPTED
+    counted = name.removeprefix(REMOVED_PREFIX)
+    return counted.startswith((REFUSED_PREFIX, REPLAYED_PREFIX)) or counted.rpartition(".")[2] in OF_ACCEPTED
 
 
 @dataclass(frozen=True)
@@ -412,27 +416,27 @@ class BatchEvent:
     Attributes:
         plan: The plan of the attempt.
         commit: Its commit; None while it is at work, and if it ended without one.
-        before: The version of every table before the commit.
+        earlier_versions: The version of every table before the commit.
         ended: Whether the attempt ended without a commit.
         why: Why it did, in a sentence; empty if nothing says so.
     """
 
     plan: Plan
     commit: Commit | None = None
-    before: Mapping[str, int] = field(default_factory=dict)
+    earlier_versions: Mapping[str, int] = field(default_factory=dict)
     ended: bool = False
     why: str = ""
 
 
-def counted(commits: Sequence[Commit]) -> list[Commit]:
+def counted_commits(commits: Sequence[Commit]) -> list[Commit]:
     """Return the commits in force whose counts add up to what the tables hold.
 
     A rebuild of some windows counts how much they differ from what earlier batches counted, and `retention` what it
     has removed.
     """
     rebuilt = {commit.batch_id: RebuildInput.of(commit.plan) for commit in commits if commit.plan.kind == "rebuild"}
-    whole = max((batch_id for batch_id, rebuild in rebuilt.items() if rebuild.numbers), default=-1)
-    alone = {batch_id for batch_id, rebuild in rebuilt.items() if rebuild.windows and batch_id > whole}
+    last_full_rebuild = max((batch_id for batch_id, rebuild in rebuilt.items() if rebuild.numbers), default=-1)
+    alone = {batch_id for batch_id, rebuild in rebuilt.items() if rebuild.windows and batch_id > last_full_rebuild}
     return [commit for commit in commits if commit.plan.kind in ("process", "retention") or commit.batch_id in alone]
 
 
@@ -458,17 +462,18 @@ def row_of(plan: Plan, state: str) -> Row:
     }
 
 
-def plan_of(rows: list[Row]) -> Plan:
+def plan_from(rows: list[Row]) -> Plan:
     """Return the plan that the rows of one attempt hold.
 
     The owner is that of the last row: a run that is repeated from where it failed hands its batch over.
     """
-    row = max(rows, key=lambda each: (each["heartbeat_at"], each["state"] == "released"))
+    # Of one instant, the release came last.
+    row = max(rows, key=lambda row: (row["heartbeat_at"], row["state"] == "released"))
     return Plan(
         batch_id=row["_batch_id"],
         kind=row["kind"],
         attempt=row["attempt"],
-        owner=Owner(row["owner"], row["host"], row["pid"], row["started"]),
+        owner=BatchOwner(row["owner"], row["host"], row["pid"], row["started"]),
         planned_at=row["planned_at"],
         heartbeat_at=row["heartbeat_at"],
         first_seq=row["first_seq"],
@@ -482,7 +487,7 @@ def plan_of(rows: list[Row]) -> Plan:
 def commit_from(row: Row) -> Commit:
     """Return the commit that a row holds."""
     return Commit(
-        plan=plan_of([row]),
+        plan=plan_from([row]),
         committed_at=row["committed_at"],
         counts=Counts(dict(row["counts"])),
         table_versions=dict(row["table_versions"]),

@@ -1,7 +1,8 @@
 """The position of a pipeline in its log: what was read, what was judged, and the state after it.
 
 Here: positions after batches, and the clocks of the log, from the rows of `batches` and of `watermarks`. Not here:
-these rows themselves (batch_log.py, assets/time_adjustment.py), the state of many timelines (assets/state/).
+these rows themselves (resources/batches/batch_log.py, assets/time_adjustment.py), the state of many timelines
+(assets/state/).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -83,14 +84,14 @@ def _us(value: datetime | None) -> int | None:
 
 
 @dataclass(frozen=True)
-class Progress:
+class LogProgress:
     """The progress of a pipeline along its log: what ingestions have read, and what batches have judged.
 
     Attributes:
         read: The log of batches with the ingestions of the log.
         batches: The log of batches with the batches that judge it.
         sources: Names of its sources.
-        by_source: Returns what is noted of sources, by the names that these have now.
+        by_source: Returns notes about sources, by the present names of the sources.
         watermarks_of: Returns the row of `watermarks` that a batch, committed or at work, wrote for the pipeline.
         clocks: The clocks of the log; None if they are as stored.
     """
@@ -115,6 +116,7 @@ class Progress:
     def log_clock_us(self) -> int | None:
         """Return the clock after the last record or tick of the log, microseconds; None before a timed record."""
         processed = self.batches.last_commit("process")
+        # A tick may have moved the clock beyond the last record.
         clocks = [self._read_clocks.get(LOG_CLOCK), BatchInput.of(processed.plan).tick_us if processed else None]
         return max((us for us in clocks if us is not None), default=None)
 
@@ -126,12 +128,12 @@ class Progress:
         """Return the last arrival of each source in the log; None before its first record with one."""
         last = self.read.last_commit("ingest")
         counts = last.counts if last else Counts()
-        arrivals, seen = (self.by_source(counts.by_source(name)) for name in (LAST_ARRIVAL, LAST_SEEN))
+        arrivals, read_at = (self.by_source(counts.by_source(name)) for name in (LAST_ARRIVAL, LAST_SEEN))
         if LAST_ARRIVAL in self._read_clocks:
             arrivals = self.by_source(self._read_clocks[LAST_ARRIVAL])
         return {
-            name: LastArrival(arrivals[name], seen[name])
-            if arrivals.get(name) is not None and seen.get(name) is not None
+            name: LastArrival(arrivals[name], read_at[name])
+            if arrivals.get(name) is not None and read_at.get(name) is not None
             else None
             for name in self.sources
         }

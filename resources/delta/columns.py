@@ -1,7 +1,8 @@
 """The columns of a Delta table: to create it, to compare it with a wanted schema, to show it.
 
-Here: schemas as Delta's JSON has them. Not here: bringing a table up to date (migration.py), the choice of columns
-(resources/tables.py, assets/schemas.py), which changes of a spec are allowed (timeops/spec/changes.py).
+Here: schemas as Delta's JSON has them. Not here: bringing a table up to date (resources/delta/migration.py), the
+choice of columns (resources/tables.py, assets/schemas.py), which changes of a spec are allowed
+(timeops/spec/changes.py).
 """
 
 import json
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-Columns = dict[str, Any]
+DeltaColumns = dict[str, Any]
 
 
-def delta_columns(schema: "StructType | pa.Schema") -> Columns:
+def delta_columns(schema: "StructType | pa.Schema") -> DeltaColumns:
     """Return a schema as Delta's JSON, all columns nullable."""
     delta = Schema.from_arrow(schema) if isinstance(schema, pa.Schema) else Schema.from_json(schema.json())
-    columns: Columns = _nullable(json.loads(delta.to_json()))
+    columns: DeltaColumns = _nullable(json.loads(delta.to_json()))
     return columns
 
 
@@ -42,14 +43,14 @@ class ColumnDifference:
 
     Attributes:
         name: The column.
-        there: Its type in the table, in Spark SQL; empty if the table lacks it.
-        wanted: The wanted type; empty if the column is not wanted.
+        stored_type: Its type in the table, in Spark SQL; empty if the table lacks it.
+        wanted_type: The wanted type; empty if the column is not wanted.
         spelled: The name of the column in the table if it differs in case only; else empty.
     """
 
     name: str
-    there: str
-    wanted: str
+    stored_type: str
+    wanted_type: str
     spelled: str = ""
 
     @property
@@ -57,7 +58,7 @@ class ColumnDifference:
         """The difference in words."""
         if self.spelled:
             return f"{self.name} is called {self.spelled}"
-        return f"{self.name} is {self.there or 'missing'}, expected {self.wanted or 'none'}"
+        return f"{self.name} is {self.stored_type or 'missing'}, expected {self.wanted_type or 'none'}"
 
 
 class OtherColumnsError(LakeError):
@@ -72,33 +73,36 @@ class OtherColumnsError(LakeError):
         )
 
 
-def differences(schema: Schema, wanted: Columns, *, of_both: bool = False) -> list[ColumnDifference]:
+def column_differences(
+    schema: Schema, wanted_columns: DeltaColumns, *, of_both: bool = False
+) -> list[ColumnDifference]:
     """Return the columns in which a table differs from the wanted ones; `of_both`: only columns that both have."""
-    there, here = sql_types_of(schema), _sql_types(wanted)
+    stored_types, wanted_types = sql_types_of(schema), _sql_types(wanted_columns)
+    names = [name for name in wanted_types if name in stored_types] if of_both else {**wanted_types, **stored_types}
     return [
-        ColumnDifference(name, there.get(name, ""), here.get(name, ""))
-        for name in [*here, *(name for name in there if name not in here)]
-        if there.get(name) != here.get(name) and (not of_both or (name in there and name in here))
+        ColumnDifference(name, stored_types.get(name, ""), wanted_types.get(name, ""))
+        for name in names
+        if stored_types.get(name) != wanted_types.get(name)
     ]
 
 
-def misfits(schema: Schema, wanted: Columns) -> list[ColumnDifference]:
+def misfits(schema: Schema, wanted_columns: DeltaColumns) -> list[ColumnDifference]:
     """Return the wanted columns that a table cannot get: no wider type, or a name that differs in case only."""
     lowered = {field.name.lower(): field.name for field in schema.fields}
-    spelled = [(name, kind, lowered.get(name.lower(), name)) for name, kind in _sql_types(wanted).items()]
-    others = [ColumnDifference(name, "", kind, stored) for name, kind, stored in spelled if name != stored]
+    spelled = [(name, kind, lowered.get(name.lower(), name)) for name, kind in _sql_types(wanted_columns).items()]
+    other_spellings = [ColumnDifference(name, "", kind, stored) for name, kind, stored in spelled if name != stored]
     kinds = [
         difference
-        for difference in differences(schema, wanted, of_both=True)
-        if not is_wider(difference.there, difference.wanted)
+        for difference in column_differences(schema, wanted_columns, of_both=True)
+        if not is_wider(difference.stored_type, difference.wanted_type)
     ]
-    return [*kinds, *others]
+    return [*kinds, *other_spellings]
 
 
-def missing_fields(schema: Schema, wanted: Columns) -> list[Field]:
+def missing_fields(schema: Schema, wanted_columns: DeltaColumns) -> list[Field]:
     """Return the wanted columns that a table does not have."""
-    there = {field.name for field in schema.fields}
-    return [field for field in Schema.from_json(json.dumps(wanted)).fields if field.name not in there]
+    stored_names = {field.name for field in schema.fields}
+    return [field for field in Schema.from_json(json.dumps(wanted_columns)).fields if field.name not in stored_names]
 
 
 def with_columns_of(schema: pa.Schema, rows: pa.Table) -> pa.Table:
@@ -124,5 +128,5 @@ def _nullable(schema: Any) -> Any:
     return schema
 
 
-def _sql_types(schema: Columns) -> dict[str, str]:
+def _sql_types(schema: DeltaColumns) -> dict[str, str]:
     return {field["name"]: type_of_json(field["type"]).sql for field in schema["fields"]}

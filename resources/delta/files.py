@@ -1,7 +1,8 @@
 """The data files of a table, written with their entries for the log.
 
 Here: files of single tables, and the old and new rows of a replacement that a change feed lists. Not here: the commit
-that adds files (lake.py), finding files of a version (versions.py), joining and deleting files (upkeep.py).
+that adds files (resources/delta/lake.py), finding files of a version (resources/delta/versions.py), joining and
+deleting files (resources/delta/upkeep.py).
 
 The change feed of a commit lists all rows of the files that it adds and removes. So rows to delete are moved into
 files of their own first, by a commit that does not change rows, as OPTIMIZE does.
@@ -72,7 +73,7 @@ def piece_of(rows: pa.Table) -> Piece:
     return lambda schema: with_columns_of(schema, rows).combine_chunks().to_batches()
 
 
-def columns_of(version: Version, file: str, columns: Mapping[str, pc.Expression]) -> Piece:
+def reshaped_rows(version: Version, file: str, columns: Mapping[str, pc.Expression]) -> Piece:
     """Return the rows of a file with other columns, read piece by piece."""
     return lambda _schema: version.dataset_of([file]).scanner(columns=dict(columns)).to_batches()
 
@@ -102,14 +103,14 @@ def rows_meant(version: Version, file: str, where: Filters) -> Piece:
     return rows
 
 
-def after(earlier: pa.Table, pieces: Sequence[Piece]) -> Piece:
+def rows_then(earlier: pa.Table, pieces: Sequence[Piece]) -> Piece:
     """Return rows in memory, and after them the rows of pieces, whose first batch is joined with them."""
 
     def rows(schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        more = (batch for piece in pieces for batch in piece(schema))
-        first = pa.concat_tables([earlier, pa.Table.from_batches([*islice(more, 1)], schema)])
+        batches = (batch for piece in pieces for batch in piece(schema))
+        first = pa.concat_tables([earlier, pa.Table.from_batches([*islice(batches, 1)], schema)])
         yield from first.combine_chunks().to_batches()
-        yield from more
+        yield from batches
 
     return rows
 
@@ -205,14 +206,14 @@ def _encodings(schema: pa.Schema) -> dict[str, Any]:
     pq.write_table(schema.empty_table(), empty)
     columns = pq.read_metadata(pa.BufferReader(empty.getvalue())).schema  # with the parts of nested ones
     paths = [columns.column(number).path for number in range(len(columns))]
-    others = [path for path in paths if path not in close]
+    other_paths = [path for path in paths if path not in close]
     # Arrow and delta-rs leave NaN out of bounds, and Spark and delta-rs count it as the largest value: without a word
     # they pass over row groups that hold it for `v > 5`.
     floats = {
         path for number, path in enumerate(paths) if columns.column(number).physical_type in ("FLOAT", "DOUBLE")
     }
     return {
-        "use_dictionary": others,
+        "use_dictionary": other_paths,
         "column_encoding": dict.fromkeys(close, "DELTA_BINARY_PACKED"),
         "write_statistics": [path for path in paths if path not in floats],
     }
@@ -257,8 +258,8 @@ def remove_left_over(table: Place, age: timedelta) -> None:
     """
     if isinstance(table, RemotePath):  # a store has no folders, only the files that Spark left in one
         left: dict[Place, list[tuple[Place, float]]] = {}
-        for file, seen in files_below(table, f"{FOLDER_OF_WRITE}*/**"):
-            left.setdefault(table / relative(file, table).partition("/")[0], []).append((file, seen.st_mtime))
+        for file, file_stat in files_below(table, f"{FOLDER_OF_WRITE}*/**"):
+            left.setdefault(table / relative(file, table).partition("/")[0], []).append((file, file_stat.st_mtime))
         for folder, files in left.items():
             newest = max(at for _, at in files)
             if not any(file.suffix == ".parquet" for file, _ in files) and time.time() - newest > age.total_seconds():
@@ -272,28 +273,28 @@ def remove_left_over(table: Place, age: timedelta) -> None:
 def _files_in(folder: Place, version: Version) -> DataFiles:
     """Return the files in a folder, with bounds of the columns that the table's property names."""
     added, rows, files = [], 0, files_of(folder)
-    for path, seen in sorted(files_below(folder, "*.parquet")):
+    for path, file_stat in sorted(files_below(folder, "*.parquet")):
         footer = pq.read_metadata(path.name, filesystem=files)
         if not footer.num_rows:
             path.unlink()
             continue
         rows += footer.num_rows
-        name, modified_ms = f"{folder.name}/{path.name}", int(seen.st_mtime * 1000)
+        name, modified_ms = f"{folder.name}/{path.name}", int(file_stat.st_mtime * 1000)
         added.append(
             AddAction(
                 name,
-                seen.st_size,
+                file_stat.st_size,
                 {},
                 modified_ms,
                 data_change=True,
-                stats=statistics(footer, bounded_columns(version)),
+                stats=statistics(footer, columns_with_bounds(version)),
             )
         )
     return DataFiles(folder, added, rows)
 
 
-def bounded_columns(version: Version) -> list[str]:
-    """Return the columns of a table that have bounds in its log; none in one that says nothing of them."""
+def columns_with_bounds(version: Version) -> list[str]:
+    """Return the columns of a table that have bounds in its log; none where its properties do not say."""
     columns = {field.name for field in version.schema.fields}
     return [name for name in version.properties.get(BOUNDED, "").split(",") if name in columns]
 
@@ -384,14 +385,16 @@ class RowChanges:
         held = version.frame_of(session, files)
         name = held.metadataColumn("_metadata")["file_name"] if files else F.lit(None).cast("string")
         old = held.withColumns({_FILE: name, _IS_NEW: F.lit(False)}).where(sql_condition(where))
-        came = new.to(held.schema).withColumns({_FILE: F.lit(None).cast("string"), _IS_NEW: F.lit(True)})
+        new_rows = new.to(held.schema).withColumns({_FILE: F.lit(None).cast("string"), _IS_NEW: F.lit(True)})
         same = [_comparable(field) for field in held.schema if field.name != BATCH]
+        # Equal rows are matched one by one: where there are two and one comes, one goes.
         number = F.row_number().over(Window.partitionBy(*same, _IS_NEW).orderBy(F.lit(0)))
         in_both = F.count("*").over(Window.partitionBy(*same, _NUMBER)) == 2
         fate = (
             F.when(F.col(_IS_NEW), F.when(in_both, _KNOWN).otherwise(_COMES)).when(in_both, _STAYS).otherwise(_GOES)
         )
-        marked = old.unionByName(came).withColumn(_NUMBER, number).withColumn(_FATE, fate)
+        marked = old.unionByName(new_rows).withColumn(_NUMBER, number).withColumn(_FATE, fate)
+        # What comes, goes and stays, and in which files, are queries of their own.
         return cls(session, version, where, attempt, marked.drop(_NUMBER, _IS_NEW).localCheckpoint())
 
     @cached_property
@@ -414,15 +417,15 @@ class RowChanges:
         """Write the other rows of the files that hold rows to delete."""
         from pyspark.sql import functions as F  # noqa: PLC0415
 
-        others = self.version.frame_of(self.session, self.files)
-        unmatched = others.where(f"NOT coalesce({sql_condition(self.where)}, false)")
+        rows_of_files = self.version.frame_of(self.session, self.files)
+        unmatched = rows_of_files.where(f"NOT coalesce({sql_condition(self.where)}, false)")
         same = self._of(_STAYS, _FILE).where(F.col(_FILE).isin([_name(path) for path in self.files]))
         return self._write(unmatched.unionByName(same.drop(_FILE)))
 
-    def _of(self, fate: str, *more: str) -> "DataFrame":
+    def _of(self, fate: str, *helper_columns: str) -> "DataFrame":
         from pyspark.sql import functions as F  # noqa: PLC0415
 
-        return self.rows.where(F.col(_FATE) == fate).drop(*({_FATE, _FILE} - {*more}))
+        return self.rows.where(F.col(_FATE) == fate).drop(*({_FATE, _FILE} - {*helper_columns}))
 
     def _write(self, rows: "DataFrame") -> DataFiles:
         files = write_files(rows, self.version, self.attempt)

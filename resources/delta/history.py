@@ -1,7 +1,8 @@
 """The life of a table's files, from its whole log: which version added a file, which one removed it, and when.
 
 Here: entries of the log that are missing or damaged, files that a version names, files that a VACUUM may have
-deleted. Not here: changes since a commit (log.py), whether the files are there (assets/audit/files.py).
+deleted. Not here: changes since a commit (resources/delta/log.py), whether the files are there
+(assets/audit/files.py).
 """
 
 import re
@@ -16,7 +17,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from tidemark.resources.delta.log import LOG, MENDING, actions_in, entries_of, entry_path
+from tidemark.resources.delta.log import LOG_FOLDER, MENDING, actions_in, entries_of, entry_path
 from tidemark.resources.places.place import Place, delta_place, names_in
 
 _FOREVER_MS = 2**62
@@ -94,21 +95,22 @@ def history_of(folder: Place, latest: int) -> History:
     Raises:
         InputError: The log cannot be listed.
     """
-    there = [version for version in entries_of(folder) if version <= latest]
-    lacking = {*range(there[0], latest + 1)}.difference(there) if there else set()
+    versions = [version for version in entries_of(folder) if version <= latest]
+    lacking = {*range(versions[0], latest + 1)}.difference(versions) if versions else set()
     read = _Read()
-    if there and there[0]:  # upkeep has deleted the entries before a checkpoint
-        files = _files_at(folder, there.pop(0))
+    if versions and versions[0]:  # upkeep has deleted the entries before a checkpoint
+        files = _files_at(folder, versions.pop(0))
         read.living = {file.path: file for file in files or ()}
         lacking |= {0} if files is None else set()
     with ThreadPoolExecutor(pa.cpu_count()) as pool:
-        for version, actions in zip(there, pool.map(lambda version: _entry(folder, version), there), strict=True):
+        entries = pool.map(lambda version: _entry(folder, version), versions)
+        for version, actions in zip(versions, entries, strict=True):
             if actions is None:
                 lacking.add(version)
             else:
                 read.entry(version, actions)
     files = sorted([*read.ended, *read.living.values()], key=lambda file: file.added)
-    checkpoints = {int(match[1]) for match in map(_CHECKPOINT.match, names_in(folder / LOG)) if match}
+    checkpoints = {int(match[1]) for match in map(_CHECKPOINT.match, names_in(folder / LOG_FOLDER)) if match}
     return History(files, tuple(sorted(lacking)), tuple(sorted(checkpoints)), read.vacuumed_ms)
 
 
@@ -148,9 +150,9 @@ class _Read:
                 self.ended.append(_removed(file, version, at_ms, is_mended=is_mended))
         for added in _each(actions, "add"):
             path = unquote(added["path"])
-            before = self.living.pop(path, None)  # named again, with other bounds
+            earlier_file = self.living.pop(path, None)  # named again, with other bounds
             rows = _rows(added.get("stats"))
-            since = version if before is None else before.added
+            since = version if earlier_file is None else earlier_file.added
             self.living[path] = Lifetime(path, int(added["size"]), rows, since)
         if str(info.get("operation", "")).startswith("VACUUM"):
             self.vacuumed_ms = max(self.vacuumed_ms, _limit_ms(info))

@@ -1,11 +1,11 @@
 """The tables of a pipeline, and the only writer of Delta: each write is one commit, counted, and can be repeated.
 
 Here: making tables, and writing rows of single ones. Repeated by its attempt, a write changes nothing, and it never
-follows a foreign one. Not here: reading tables (reading.py), batches of several tables (batches/batch_log.py), what
-tables may hold (undoing.py).
+follows a foreign one. Not here: reading tables (resources/delta/reading.py), batches of several tables
+(resources/batches/batch_log.py), what tables may hold (resources/delta/undoing.py).
 
-Every commit is made by delta-rs, which needs no JVM. For large results Spark writes the files, see files.py, and the
-commit names them. Few rows come into this process, which writes them itself.
+Every commit is made by delta-rs, which needs no JVM. For large results Spark writes the files, see
+resources/delta/files.py, and the commit names them. Few rows come into this process, which writes them itself.
 """
 
 import json
@@ -24,8 +24,8 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from tidemark.resources.delta.columns import (
     OtherColumnsError,
+    column_differences,
     delta_columns,
-    differences,
     misfits,
     missing_fields,
 )
@@ -34,15 +34,15 @@ from tidemark.resources.delta.files import (
     DataFiles,
     Piece,
     RowChanges,
-    after,
     changed_rows,
-    columns_of,
     footers_of_joined,
     interval,
     piece_of,
     removals,
+    reshaped_rows,
     rows_left,
     rows_meant,
+    rows_then,
     take_files,
     write_files,
     write_pieces,
@@ -52,7 +52,7 @@ from tidemark.resources.delta.log import (
     REMOVES_OLD,
     RESHAPING,
     UNDOING,
-    changes_between,
+    commits_between,
     marks,
     marks_of_columns,
     newest_change,
@@ -62,8 +62,8 @@ from tidemark.resources.delta.reading import LakeReader
 from tidemark.resources.delta.versions import (
     BOUNDED,
     CHANGE_FEED,
+    DELETED_FILE_RETENTION,
     NO_ROWS,
-    RETENTION,
     Filters,
     Version,
 )
@@ -95,7 +95,7 @@ _PROPERTIES = {
     "delta.checkpointInterval": "10",
     # A Spark that is not ours reads no version that is older, not even the last commit while a batch is at work.
     # Nothing is deleted before `tidemark maintain`, which says for how long it keeps files: `upkeep.keep_readable`.
-    RETENTION: interval(UNLIMITED),
+    DELETED_FILE_RETENTION: interval(UNLIMITED),
 }
 
 
@@ -121,33 +121,34 @@ class Lake(LakeReader):
         """Create an empty table whose columns may all be null, unless it exists.
 
         With `may_grow` an existing table may have other columns, and types that can be widened to the wanted ones. No
-        name may differ in case only: see migration.py. For an existing table `set_change_feed` decides on its feed.
+        name may differ in case only: see resources/delta/migration.py. For an existing table `set_change_feed`
+        decides on its feed.
 
         Raises:
             OtherColumnsError: The table exists with other columns.
         """
-        wanted = delta_columns(schema)
+        columns = delta_columns(schema)
         feed = {CHANGE_FEED: "true"} if change_feed else {}
         with writing(self.path(table)):
             delta = DeltaTable.create(
                 **delta_place(self.path(table)),
-                schema=Schema.from_json(json.dumps(wanted)),
-                mode="ignore",
-                configuration=_PROPERTIES | _bounded(table, [field["name"] for field in wanted["fields"]]) | feed,
+                schema=Schema.from_json(json.dumps(columns)),
+                mode="ignore",  # two runs may create it at once
+                configuration=_PROPERTIES | _bounded(table, [field["name"] for field in columns["fields"]]) | feed,
             )
         self.opened.keep(table, delta)
-        wrong = misfits(delta.schema(), wanted) if may_grow else differences(delta.schema(), wanted)
+        wrong = misfits(delta.schema(), columns) if may_grow else column_differences(delta.schema(), columns)
         if wrong:
             raise OtherColumnsError(table, self.path(table), wrong)
 
-    def make_anew(self, table: str) -> None:
+    def remove_table(self, table: str) -> None:
         """Remove the folder of a table that is lost, so that it can be created again."""
         remove_tree(self.path(table))
         self.opened.forget(table)
 
     def set_change_feed(self, table: str, *, on: bool) -> None:
         """Switch the change feed of a table on or off from the next commit on, in one commit unless it is so."""
-        if self.opened.seen(table).has_change_feed != on:
+        if self.opened.version_at(table).has_change_feed != on:
             self.set_properties(table, {CHANGE_FEED: str(on).lower()})
 
     def state_bounds(self, table: str) -> None:
@@ -163,12 +164,12 @@ class Lake(LakeReader):
         Raises:
             ConflictError: Another writer changed the table during every try.
         """
-        there = self.opened.seen(table).properties
-        wanted = {name: value for name, value in properties.items() if there.get(name) != value}
-        if wanted:
+        stored_properties = self.opened.version_at(table).properties
+        changes = {name: value for name, value in properties.items() if stored_properties.get(name) != value}
+        if changes:
 
             def change(delta: DeltaTable, once: CommitProperties) -> None:
-                delta.alter.set_table_properties(wanted, commit_properties=once)
+                delta.alter.set_table_properties(changes, commit_properties=once)
 
             self._maintained(table, change)
 
@@ -220,9 +221,9 @@ class Lake(LakeReader):
         """
 
         def write(delta: DeltaTable, once: CommitProperties) -> None:
-            version = self.opened.known(table, delta)
+            version = self.opened.version_of(table, delta)
             schema = version.dataset.scanner(columns=dict(columns)).projected_schema
-            pieces = [columns_of(version, file, columns) for file in version.sizes]
+            pieces = [reshaped_rows(version, file, columns) for file in version.sizes]
             with writing(self.path(table)):
                 files = write_pieces(pieces, version, schema=schema)
                 added: list[Action] = [*files.added]
@@ -233,7 +234,7 @@ class Lake(LakeReader):
 
         self._maintained(table, write, RESHAPING)
 
-    def mend(self, table: str, pieces: Sequence[Piece], gone: Collection[str]) -> None:
+    def mend(self, table: str, pieces: Sequence[Piece], lost_files: Collection[str]) -> None:
         """Name new files in place of some that are lost or damaged, in one commit of maintenance.
 
         The pieces have the very rows that these files had.
@@ -243,8 +244,8 @@ class Lake(LakeReader):
         """
 
         def write(delta: DeltaTable, once: CommitProperties) -> None:
-            version = self.opened.known(table, delta)
-            sizes = {path: size for path, size in version.sizes.items() if path in gone}
+            version = self.opened.version_of(table, delta)
+            sizes = {path: size for path, size in version.sizes.items() if path in lost_files}
             with writing(self.path(table)):
                 files = write_pieces(pieces, version)
                 actions: list[Action] = [*files.moved, *removals(sizes, changes=False)]
@@ -260,13 +261,13 @@ class Lake(LakeReader):
         for _ in range(TRIES):
             delta = self.open(table)
             try:
-                before = delta.version()
+                version = delta.version()
                 with self._commit(table, delta, None if mark is None else {"userMetadata": mark}) as once:
                     change(delta, once)
             except CommitFailedError as error:
                 failed = error
                 continue
-            self.opened.keep(table, delta, before + 1)
+            self.opened.keep(table, delta, version + 1)
             return
         raise self._moved(table, delta.version()) from failed
 
@@ -275,7 +276,7 @@ class Lake(LakeReader):
         once = CommitProperties(max_commit_retries=0)
         delta = self.opened.take(table)
         try:
-            written_as = footers_of_joined(self.opened.known(table, delta))
+            written_as = footers_of_joined(self.opened.version_of(table, delta))
             delta.optimize.compact(target_size=_FULL_FILE_BYTES, commit_properties=once, writer_properties=written_as)
         except CommitFailedError:
             return
@@ -307,7 +308,7 @@ class Lake(LakeReader):
         Args:
             table: The table.
             df: Rows to add.
-            attempt: Number of the attempt that writes (see batches/batch_log.py); at most one write per
+            attempt: Number of the attempt that writes (see resources/batches/batch_log.py); at most one write per
                 table and attempt.
             expect: The version of the table before the write.
             amount: How many rows there probably are. Few this process fetches from Spark and writes itself.
@@ -345,7 +346,7 @@ class Lake(LakeReader):
         Only files that hold matching rows are rewritten. In a table with a change feed only rows that differ are
         deleted and added, see `files.RowChanges`.
         """
-        if where is not None and self.opened.seen(table).has_change_feed:
+        if where is not None and self.opened.version_at(table).has_change_feed:
             return self._exchange(table, df, where, attempt, expect)
         rows = amount.answer(df)
         if rows is not None:
@@ -381,7 +382,7 @@ class Lake(LakeReader):
         made: list[DataFiles] = []
 
         def take(delta: DeltaTable) -> Written:
-            here = self.opened.known(table, delta)
+            here = self.opened.version_of(table, delta)
             if not other.actions.num_rows and not here.actions.num_rows and other.schema == here.schema:
                 return Written(delta.version(), 0)
             if not made:
@@ -417,7 +418,7 @@ class Lake(LakeReader):
         def write(delta: DeltaTable) -> Written:
             if not files:
                 return Written(delta.version(), 0)
-            version = self.opened.known(table, delta)
+            version = self.opened.version_of(table, delta)
             if not made:
                 made.append(write_pieces([changed_rows(version, file, change) for file in files], version, attempt))
             return self._commit_files(table, delta, [*made[0].added, *_removals(version, files)], attempt)
@@ -428,7 +429,7 @@ class Lake(LakeReader):
         """Delete all rows of a table, in one commit if there are any; otherwise as `append`."""
 
         def take_away(delta: DeltaTable) -> Written:
-            return self._commit_files(table, delta, removals(self.opened.known(table, delta).sizes), attempt)
+            return self._commit_files(table, delta, removals(self.opened.version_of(table, delta).sizes), attempt)
 
         return self._once(table, attempt, expect, take_away)
 
@@ -440,21 +441,21 @@ class Lake(LakeReader):
         """
 
         def remove(delta: DeltaTable) -> Written:
-            version = self.opened.known(table, delta)
-            whole, partly = version.files_meant(where)
-            gone = {path: version.sizes[path] for path in whole}
-            if partly:
-                made = [write_pieces([of(version, path, where) for path in partly], version) for of in _BOTH]
-                lost = {path: version.sizes[path] for path in partly}
+            version = self.opened.version_of(table, delta)
+            old_files, mixed_files = version.files_meant(where)
+            old_sizes = {path: version.sizes[path] for path in old_files}
+            if mixed_files:
+                made = [write_pieces([of(version, path, where) for path in mixed_files], version) for of in _BOTH]
+                mixed_sizes = {path: version.sizes[path] for path in mixed_files}
                 with _discarded_if_overtaken(made):
-                    moved: list[Action] = [*made[0].moved, *made[1].moved, *removals(lost, changes=False)]
-                    there = self._commit_files(table, delta, moved)
-                gone |= made[0].sizes
-                delta = self.open(table, there.version)
-            if not gone:
+                    moved: list[Action] = [*made[0].moved, *made[1].moved, *removals(mixed_sizes, changes=False)]
+                    written = self._commit_files(table, delta, moved)
+                old_sizes |= made[0].sizes
+                delta = self.open(table, written.version)
+            if not old_sizes:
                 return Written(delta.version(), 0)
             with self._commit(table, delta, marks(attempt, 0) | {REMOVES_OLD: "true"}) as once:
-                actions: list[Action] = [*removals(gone)]
+                actions: list[Action] = [*removals(old_sizes)]
                 delta.create_write_transaction(actions, "append", delta.schema(), commit_properties=once)
             return Written(delta.version() + 1, 0)
 
@@ -473,6 +474,7 @@ class Lake(LakeReader):
         current: int = delta.version()
         if expect is not None and current != expect:
             raise self._moved(table, expect)
+        # A run that died right after this commit has restored it already.
         if current == version or own_commit(self.path(table), current).restores == version:
             self.opened.keep(table, delta)
             return current
@@ -506,11 +508,12 @@ class Lake(LakeReader):
 
         Rows of one piece get into one file with few that stay.
         """
+        # A try that was overtaken asks again only where the version is another one.
         old = cache(lambda version: [] if where is None else version.files_to_replace(where, stays))
         made: list[DataFiles] = []
 
         def save(delta: DeltaTable) -> Written:
-            version = self.opened.known(table, delta)
+            version = self.opened.version_of(table, delta)
             replaced = old(version)
             is_one = pieces is not None and len(pieces) <= 1 and Amount(version.row_count(replaced)).are_few
             if where is not None and pieces is not None and is_one:
@@ -538,14 +541,14 @@ class Lake(LakeReader):
         attempt: int | None,
     ) -> Written:
         """Commit rows in one file with the rows of old files that stay."""
-        version = self.opened.known(table, delta)
+        version = self.opened.version_of(table, delta)
         if version.actions.num_rows > MOST_FILES and Amount(version.row_count()).are_few:
             replaced = list(version.sizes)  # otherwise small files would pile up
         schema: pa.Schema = version.dataset.schema
         files = replaced if where else []
         staying = [batch for file in files for batch in version.rows_without(file, where)]
         earlier = pa.Table.from_batches(staying, schema)
-        made = write_pieces([after(earlier, pieces)], version, attempt)
+        made = write_pieces([rows_then(earlier, pieces)], version, attempt)
         actions: list[Action] = [*made.added, *_removals(version, replaced)]
         with _discarded_if_overtaken([made]):
             return self._commit_files(table, delta, actions, attempt, made.rows - earlier.num_rows)
@@ -554,20 +557,20 @@ class Lake(LakeReader):
         """Commit the rows that differ, after a commit that moves the rows to delete into own files, if need be."""
 
         def exchange(delta: DeltaTable) -> Written:
-            changes = RowChanges.between(self.opened.known(table, delta), where, df, attempt)
+            changes = RowChanges.between(self.opened.version_of(table, delta), where, df, attempt)
             sizes = changes.version.sizes
-            fresh, gone = changes.coming(), {path: sizes[path] for path in changes.files}
+            fresh, old_sizes = changes.coming(), {path: sizes[path] for path in changes.files}
             made = [fresh]
             with _discarded_if_overtaken(made):
-                staying = changes.staying() if gone else None
+                staying = changes.staying() if old_sizes else None
                 if staying and staying.rows:
                     split = changes.going()
                     made += [staying, split]
-                    moved: list[Action] = [*staying.moved, *split.moved, *removals(gone, changes=False)]
-                    there = self._commit_files(table, delta, moved)
-                    made[:], gone = [fresh], split.sizes
-                    delta = self.open(table, there.version)
-                return self._commit_files(table, delta, [*fresh.added, *removals(gone)], attempt, fresh.rows)
+                    moved: list[Action] = [*staying.moved, *split.moved, *removals(old_sizes, changes=False)]
+                    written = self._commit_files(table, delta, moved)
+                    made[:], old_sizes = [fresh], split.sizes
+                    delta = self.open(table, written.version)
+                return self._commit_files(table, delta, [*fresh.added, *removals(old_sizes)], attempt, fresh.rows)
 
         return self._once(table, attempt, expect, exchange)
 
@@ -591,10 +594,10 @@ class Lake(LakeReader):
         self, table: str, delta: DeltaTable, metadata: Mapping[str, str] | None = None
     ) -> Iterator[CommitProperties]:
         """Make one commit during the block, on exactly the opened version and with the given metadata."""
-        before = delta.version()
+        version = delta.version()
         self._committing(table)
         yield CommitProperties(max_commit_retries=0, custom_metadata=None if metadata is None else dict(metadata))
-        self._committed(table, before + 1)
+        self._committed(table, version + 1)
 
     def _committing(self, table: str) -> None:
         """Do nothing before every commit: tests of faults override this."""
@@ -639,7 +642,7 @@ class Lake(LakeReader):
         """
         folder, current = self.path(table), delta.version()
         newest = None if attempt is None else newest_change(folder, current)
-        since = [change.version for change in changes_between(folder, expect, current)] if current >= expect else None
+        since = [change.version for change in commits_between(folder, expect, current)] if current >= expect else None
         if newest is not None and attempt is not None:
             if newest.attempt > attempt:
                 raise written_later(folder, newest.attempt, attempt)

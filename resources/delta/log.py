@@ -1,7 +1,8 @@
 """The log of a Delta table: its entries, the effect of each on the rows, and the attempt that made it.
 
-Here: reading entries of the log without Spark, of our tables and of foreign ones. Not here: writing tables (lake.py),
-the reaction to foreign commits (undoing.py), the choice of versions of a source and its rows (sources/).
+Here: reading entries of the log without Spark, of our tables and of foreign ones. Not here: writing tables
+(resources/delta/lake.py), the reaction to foreign commits (resources/delta/undoing.py), the choice of versions of a
+source and its rows (resources/sources/).
 """
 
 import json
@@ -19,13 +20,12 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from tidemark.resources.places.checks import ensure_answers
-from tidemark.resources.places.place import Place, RemotePath, delta_place, is_url, names_in
-from tidemark.resources.places.place import place_of as named_place
+from tidemark.resources.places.place import Place, RemotePath, delta_place, is_url, names_in, place_of
 from tidemark.resources.tables import remedy_of
 from tidemark.timeops.errors import InputError, LakeError, first_line
 from tidemark.timeops.values.utc import is_instant
 
-LOG = "_delta_log"
+LOG_FOLDER = "_delta_log"
 _ENTRY = re.compile(r"(\d{20})\.json")
 _ELSEWHERE = ("catalogManaged", "catalogOwned-preview", "coordinatedCommits-preview")
 _COLUMNS = "columns of "
@@ -42,7 +42,7 @@ ADDED_ROWS = "tidemark.addedRows"
 
 
 @dataclass(frozen=True)
-class Layout:
+class TableLayout:
     """The metadata of a table in its Delta log, as JSON.
 
     Attributes:
@@ -69,7 +69,7 @@ class Layout:
         """Return whether the table keeps the changes of its commits."""
         return dict(self.settings).get("delta.enableChangeDataFeed", "").lower() == "true"
 
-    def after(self, commit: "Commit") -> "Layout":
+    def after_commit(self, commit: "TableCommit") -> "TableLayout":
         """Return the layout after a commit."""
         layout = self
         if commit.metadata is not None:
@@ -82,8 +82,8 @@ def _normal(text: str) -> str:
     return json.dumps(json.loads(text), sort_keys=True)
 
 
-def _layout(metadata: Mapping[str, Any]) -> Layout:
-    return Layout(
+def _layout(metadata: Mapping[str, Any]) -> TableLayout:
+    return TableLayout(
         table_id=str(metadata["id"]),
         schema=_normal(metadata["schemaString"]),
         partitions=tuple(metadata.get("partitionColumns", ())),
@@ -111,13 +111,13 @@ class DataFile:
     has_vector: bool
 
 
-def place_of(path: str, folder: Place) -> Place:
+def place_of_file(path: str, folder: Place) -> Place:
     """Return the place of a file that the log of a table names."""
-    return named_place(unquote(path)) if is_url(path) or path.startswith("file:") else folder / unquote(path)
+    return place_of(unquote(path)) if is_url(path) or path.startswith("file:") else folder / unquote(path)
 
 
 @dataclass(frozen=True)
-class Commit:
+class TableCommit:
     """The effect of one commit. Files that only rewrite old rows are not among the added or removed ones.
 
     Attributes:
@@ -228,10 +228,10 @@ def entries_of(folder: Place) -> list[int]:
     """
     ensure_answers(folder)
     try:
-        names = names_in(folder / LOG)
+        names = names_in(folder / LOG_FOLDER)
     except OSError as error:
         raise InputError(
-            f"{folder / LOG} cannot be listed: {error.strerror}",
+            f"{folder / LOG_FOLDER} cannot be listed: {error.strerror}",
             expected="a Delta table that this user can read",
             remedy="grant this user permission to read and enter it",
         ) from error
@@ -240,10 +240,10 @@ def entries_of(folder: Place) -> list[int]:
 
 def entry_path(folder: Place, version: int) -> Place:
     """Return the place of a version's entry."""
-    return folder / LOG / f"{version:020}.json"
+    return folder / LOG_FOLDER / f"{version:020}.json"
 
 
-def commit_of(folder: Place, version: int) -> Commit:
+def commit_of(folder: Place, version: int) -> TableCommit:
     """Read the entry of a version.
 
     Raises:
@@ -263,7 +263,7 @@ def commit_of(folder: Place, version: int) -> Commit:
         ) from error
 
 
-def own_commit(folder: Place, version: int) -> Commit:
+def own_commit(folder: Place, version: int) -> TableCommit:
     """Read the entry of a version of a pipeline's own table.
 
     Raises:
@@ -284,8 +284,8 @@ def own_commit(folder: Place, version: int) -> Commit:
 
 
 def _stat(path: Place) -> tuple[int, int]:
-    seen = path.stat()
-    return seen.st_size, seen.st_mtime_ns
+    file_stat = path.stat()
+    return file_stat.st_size, file_stat.st_mtime_ns
 
 
 def actions_in(entry: str) -> list[dict[str, Any]]:
@@ -300,7 +300,7 @@ def actions_in(entry: str) -> list[dict[str, Any]]:
 
 
 @lru_cache(maxsize=2_000)  # a run looks at its input before it begins, and then reads it
-def _parsed(path: Place, version: int, entry: tuple[int, int]) -> Commit:
+def _parsed(path: Place, version: int, entry: tuple[int, int]) -> TableCommit:
     actions: dict[str, list[dict[str, Any]]] = {}
     for line in actions_in(path.read_text(encoding="utf-8")):
         for kind, action in line.items():
@@ -311,7 +311,7 @@ def _parsed(path: Place, version: int, entry: tuple[int, int]) -> Commit:
     at_ms = info.get("inCommitTimestamp") or info.get("timestamp") or entry[1] // 1_000_000
     at_us = int(at_ms) * 1_000
     metadata, protocol = actions.get("metaData", [None])[-1], actions.get("protocol", [None])[-1]
-    return Commit(
+    return TableCommit(
         version=version,
         at_us=at_us if is_instant(at_us) else None,
         info=info,
@@ -350,7 +350,7 @@ class OpenedTable:
     """A table at a version: paths of its files as in `DataFile`, their bytes, and rows as far as the log says."""
 
     version: int
-    layout: Layout
+    layout: TableLayout
     files: tuple[str, ...]
     size: int
     rows: int
@@ -370,7 +370,7 @@ def open_table(folder: Place, version: int | None = None) -> OpenedTable:
     except TableNotFoundError as error:
         raise InputError(
             f"{folder} is not a Delta table",
-            expected=f"a folder with the log of a Delta table, {LOG}",
+            expected=f"a folder with the log of a Delta table, {LOG_FOLDER}",
             remedy="correct `path` of the source, or create the table",
         ) from error
     except (DeltaError, OSError) as error:
@@ -385,7 +385,7 @@ def open_table(folder: Place, version: int | None = None) -> OpenedTable:
         "minWriterVersion": protocol.min_writer_version,
         "readerFeatures": protocol.reader_features,
     }
-    layout = Layout(
+    layout = TableLayout(
         table_id=str(metadata.id),
         schema=_normal(schema),
         partitions=tuple(metadata.partition_columns),
@@ -402,7 +402,7 @@ def open_table(folder: Place, version: int | None = None) -> OpenedTable:
     )
 
 
-def check_readable(folder: Place, layout: Layout) -> None:
+def check_readable(folder: Place, layout: TableLayout) -> None:
     """Refuse a table whose log does not hold all commits.
 
     Raises:
@@ -420,7 +420,7 @@ def check_readable(folder: Place, layout: Layout) -> None:
 def unreadable_log(folder: Place, why: str) -> LakeError:
     """Return the error for a table whose log cannot be read, with the entry that is broken if one is."""
     entries: list[Place] = [*(folder / "_delta_log").glob("*.json")]
-    entries.sort(key=str, reverse=True)
+    entries.sort(key=str, reverse=True)  # a machine that goes down leaves the newest one half written
     broken = next(filter(_is_broken, entries), None)
     what = f"{broken.name} in it is truncated or damaged" if broken is not None else why
     for later, entry in pairwise(entries):
@@ -450,20 +450,20 @@ class Since:
     """
 
     latest: int
-    states: Mapping[int, tuple[Commit, ...]]
+    states: Mapping[int, tuple[TableCommit, ...]]
     lost: frozenset[int]
 
     @property
-    def left(self) -> tuple[Commit, ...]:
+    def left(self) -> tuple[TableCommit, ...]:
         """The changes in force now."""
         return self.states[self.latest]
 
     @property
-    def foreign(self) -> tuple[Commit, ...]:
+    def foreign(self) -> tuple[TableCommit, ...]:
         """The changes in force that no attempt of Tidemark made."""
         return tuple(commit for commit in self.left if not commit.attempt)
 
-    def versions_with(self, changes: tuple[Commit, ...] = ()) -> list[int]:
+    def versions_with(self, changes: tuple[TableCommit, ...] = ()) -> list[int]:
         """Return the versions at which exactly these changes are in force, the newest first."""
         return sorted((version for version, state in self.states.items() if state == changes), reverse=True)
 
@@ -474,37 +474,37 @@ def changes_since(folder: Place, base: int, latest: int) -> Since:
     Raises:
         LakeError: An entry of the log is missing.
     """
-    states: dict[int, tuple[Commit, ...]] = {base: ()}
+    states: dict[int, tuple[TableCommit, ...]] = {base: ()}
     lost: set[int] = set()
     for version in range(base + 1, latest + 1):
-        commit, before = own_commit(folder, version), states[version - 1]
+        commit, changes_before = own_commit(folder, version), states[version - 1]
         target = commit.restores
         if target is not None and base <= target < version:
             states[version] = states[target]
-            if not commit.is_undoing:
-                lost |= {earlier.attempt for earlier in before if earlier not in states[target]}
+            if not commit.is_undoing:  # another writer's RESTORE
+                lost |= {earlier.attempt for earlier in changes_before if earlier not in states[target]}
         else:
-            states[version] = (*before, commit) if commit.changes else before
+            states[version] = (*changes_before, commit) if commit.changes else changes_before
     return Since(latest, states, frozenset(lost - {0}))
 
 
-def changes_between(folder: Place, after: int, latest: int) -> list[Commit]:
+def commits_between(folder: Place, base: int, latest: int) -> list[TableCommit]:
     """Return the commits after a version that are not maintenance, in order."""
-    commits = (own_commit(folder, version) for version in range(after + 1, latest + 1))
+    commits = (own_commit(folder, version) for version in range(base + 1, latest + 1))
     return [commit for commit in commits if commit.changes]
 
 
-def commit_of_attempt(folder: Place, latest: int, attempt: int) -> Commit | None:
+def commit_of_attempt(folder: Place, latest: int, attempt: int) -> TableCommit | None:
     """Return the newest commit up to a version that wrote rows for an attempt, None if there is none."""
     return next((commit for commit in _newest_first(folder, latest) if commit.writes_for == attempt), None)
 
 
-def newest_change(folder: Place, latest: int) -> Commit | None:
+def newest_change(folder: Place, latest: int) -> TableCommit | None:
     """Return the newest commit that is not maintenance, None if there is none."""
     return next((commit for commit in _newest_first(folder, latest) if commit.changes), None)
 
 
-def _newest_first(folder: Place, latest: int) -> Iterator[Commit]:
+def _newest_first(folder: Place, latest: int) -> Iterator[TableCommit]:
     """Yield the commits up to a version, back to the first one whose entry upkeep has left."""
     for version in range(latest, 0, -1):
         try:

@@ -1,6 +1,6 @@
 """Rows of tables of any size without Spark: piece by piece, only the newest, or all that meet a condition in SQL.
 
-Here: bounded memory by Arrow; SQL by DuckDB. Not here: the reads of a batch (versions.py).
+Here: bounded memory by Arrow; SQL by DuckDB. Not here: the reads of a batch (resources/delta/versions.py).
 """
 
 import re
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 
+Row = Mapping[str, Any]
+"""The values of a row of a table, by column."""
 _PIECE_ROWS = 65_536
 _NAME = "rows_of_table"  # of the table inside the query
 _SHUT: dict[str, Any] = {
@@ -48,13 +50,13 @@ def pieces(
     Raises:
         LakeError: A file of the table cannot be read.
     """
-    seen = lake.opened.seen(table, version)
-    with seen.reading():
-        yield from seen.dataset.to_batches(
+    opened_table = lake.opened.version_at(table, version)
+    with opened_table.reading():
+        yield from opened_table.dataset.to_batches(
             columns=list(columns),
             filter=arrow_condition(filters) if filters else None,
             batch_size=_PIECE_ROWS,
-            batch_readahead=2,
+            batch_readahead=2,  # Arrow's own 16 and 4 would hold that many pieces in memory
             fragment_readahead=1,
         )
 
@@ -74,14 +76,14 @@ def newest_rows(
     The column `by` has numbers or instants, is never null, and is among `columns`. The filters are as for `pieces`.
     """
     schema = lake.dataset(table, version).schema
-    floor = None if filters else _floor(lake.opened.seen(table, version).lowest_by_file(by), most)
+    floor = None if filters else _floor(lake.opened.version_at(table, version).lowest_by_file(by), most)
     if floor is None:  # this column alone shows how much of the others is needed
         alone = _top(pieces(lake, table, version, [by], filters), pa.schema([schema.field(by)]), by, most)
         if not alone.num_rows:
             return pa.schema([schema.field(name) for name in columns]).empty_table()
         floor = python_values(alone[by][-1:])[0]
-    wanted = pieces(lake, table, version, columns, [*filters, (by, ">=", floor)])
-    return _top(wanted, pa.schema([schema.field(name) for name in columns]), by, most)
+    newest_pieces = pieces(lake, table, version, columns, [*filters, (by, ">=", floor)])
+    return _top(newest_pieces, pa.schema([schema.field(name) for name in columns]), by, most)
 
 
 def python_rows(rows: pa.Table, *, maps: Literal["lossy"] | None = None) -> list[dict[str, Any]]:
@@ -110,7 +112,7 @@ def _floor(files: Sequence[tuple[Any, int]], most: int) -> object | None:
 
 
 @dataclass(frozen=True)
-class Order:
+class SortKey:
     """A column by which rows are ordered."""
 
     column: str
@@ -118,7 +120,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Found:
+class SelectedRows:
     """Some rows, and the number of rows in all."""
 
     rows: pa.Table
@@ -126,8 +128,8 @@ class Found:
 
 
 def select(
-    lake: LakeReader, table: str, version: int | None, *, where: str | None, order: Sequence[Order], most: int
-) -> Found:
+    lake: LakeReader, table: str, version: int | None, *, where: str | None, order: Sequence[SortKey], most: int
+) -> SelectedRows:
     """Return at most `most` rows of a table, by default of its latest version, that meet a condition in SQL.
 
     Rows without a value in a column of `order` come last.
@@ -142,9 +144,9 @@ def select(
         rows = f"SELECT * FROM {_NAME}{condition}{f' ORDER BY {by}' if by else ''} LIMIT {most}"
         answer: pa.Table = connection.sql(rows).to_arrow_table()
         if where is None:
-            return Found(answer, lake.row_count(table, version))
+            return SelectedRows(answer, lake.row_count(table, version))
         counted = connection.sql(f"SELECT count(*) AS n FROM {_NAME}{condition}").to_arrow_table()
-    return Found(answer, counted["n"][0].as_py())
+    return SelectedRows(answer, counted["n"][0].as_py())
 
 
 @contextmanager
@@ -160,7 +162,7 @@ def _asking(lake: LakeReader, table: str, version: int | None, where: str | None
             yield connection
         except duckdb.Error as error:
             if where is None or _OF_ARROW in str(error):
-                raise lake.opened.seen(table, version).unreadable(error) from error
+                raise lake.opened.version_at(table, version).unreadable(error) from error
             raise _not_understood(where, str(error), list(lake.columns(table))) from error
 
 

@@ -1,7 +1,8 @@
 """Reading the tables of a pipeline.
 
 Here: which tables there are, their versions, columns and rows. Not here: opening tables and the rows of a version
-(versions.py), reading within bounded memory (queries.py), writing (lake.py).
+(resources/delta/versions.py), reading within bounded memory (resources/delta/queries.py), writing
+(resources/delta/lake.py).
 """
 
 from collections.abc import Callable, Sequence
@@ -73,15 +74,15 @@ class LakeReader:
 
     def row_count(self, table: str, version: int | None = None) -> int:
         """Return the number of rows of a table, by default of its latest version, from its log."""
-        return self.opened.seen(table, version).row_count()
+        return self.opened.version_at(table, version).row_count()
 
     def file_count(self, table: str) -> int:
         """Return the number of files of a table."""
-        return int(self.opened.seen(table).actions.num_rows)
+        return int(self.opened.version_at(table).actions.num_rows)
 
     def schema(self, table: str) -> Schema:
         """Return the columns of a table."""
-        return self.opened.seen(table).schema
+        return self.opened.version_at(table).schema
 
     def columns(self, table: str) -> dict[str, str]:
         """Return name and type of each column, the type as Spark SQL writes it, without a Spark job."""
@@ -93,7 +94,7 @@ class LakeReader:
         delta-rs finds the files in the table's log. Delta's own reader runs Spark jobs over the log at every read,
         which cost a micro-batch more than reading its own writes. Files that the filters rule out are not opened.
         """
-        return self.opened.seen(table, version).frame(self.session(), filters or ())
+        return self.opened.version_at(table, version).frame(self.session(), filters or ())
 
     def frame(self, table: str, rows: pa.Table) -> "DataFrame":
         """Return rows of a table that this process has, with any of its columns, as a Spark DataFrame."""
@@ -101,7 +102,7 @@ class LakeReader:
 
         from tidemark.timeops.computing.materialize import from_driver  # noqa: PLC0415
 
-        schema = self.opened.seen(table).spark_schema
+        schema = self.opened.version_at(table).spark_schema
         return from_driver(self.session(), rows, StructType([schema[name] for name in rows.column_names]))
 
     def rows(
@@ -113,8 +114,8 @@ class LakeReader:
         filters: Filters | None = None,
     ) -> pa.Table:
         """Return rows of a small table, by default of its latest version, see `Version.rows`."""
-        return self.opened.seen(table, version).rows(columns=columns, filters=filters)
+        return self.opened.version_at(table, version).rows(columns=columns, filters=filters)
 
     def dataset(self, table: str, version: int | None) -> pyarrow.dataset.Dataset:
         """Return a table of any size for Arrow to read piece by piece; see `queries.py`."""
-        return self.opened.seen(table, version).dataset
+        return self.opened.version_at(table, version).dataset

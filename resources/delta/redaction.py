@@ -1,9 +1,9 @@
 """Values taken out of the log of a table: bounds of columns, and conditions that others deleted by.
 
-Here: its entries and checkpoints, in which nothing else changes. Not here: what is sought (../traces.py), data files
-(upkeep.py).
+Here: its entries and checkpoints, in which nothing else changes. Not here: what is sought (resources/traces.py), data
+files (resources/delta/upkeep.py).
 
-Tidemark writes bounds of numbers and instants alone. Earlier versions, and other programs, also wrote bounds of
+Tidemark writes bounds only for numbers and instants. Earlier versions, and other programs, also wrote bounds of
 texts, and a DELETE by hand notes its condition. Such an entry is written again without them: no reader needs them.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemark.resources.delta.lake import Lake
-from tidemark.resources.delta.log import LOG, actions_in
+from tidemark.resources.delta.log import LOG_FOLDER, actions_in
 from tidemark.resources.places.place import Place, files_below, write_whole
 from tidemark.resources.traces import Sought, trace_in
 
@@ -23,7 +23,7 @@ _OF_FILES = ("add", "remove", "cdc")
 
 def redact(lake: Lake, table: str, sought: Sought) -> int:
     """Take values out of the log of a table; return how many of its files were written again or deleted."""
-    log = lake.path(table) / LOG
+    log = lake.path(table) / LOG_FOLDER
     entries = [file for file, _ in files_below(log, "*.json") if sought.in_bytes(file.read_bytes())]
     for entry in entries:
         _write_again(entry, sought)
@@ -70,7 +70,7 @@ def _without(value: Any, holds: Callable[[str], bool]) -> Any:
     if isinstance(value, str):
         return "" if holds(value) else value
     if isinstance(value, Mapping):
-        return {name: _without(each, holds) for name, each in value.items()}
+        return {name: _without(part, holds) for name, part in value.items()}
     if isinstance(value, list):
-        return [_without(each, holds) for each in value]
+        return [_without(part, holds) for part in value]
     return value

@@ -1,7 +1,8 @@
 """Rows set aside by this process, to be taken again and again by their numbers, in bounded memory.
 
 Here: rows that are read as they lie, once, and written in an order of their own to files that are mapped into memory:
-an event of a join may be in many of its rows. Not here: which rows these are (assets/), rows of Spark (ordering.py).
+an event of a join may be in many of its rows. Not here: which rows these are (assets/), rows of Spark
+(resources/delta/ordering.py).
 """
 
 from collections.abc import Iterator, Sequence

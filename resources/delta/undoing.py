@@ -1,14 +1,15 @@
 """The rows that tables of a batch may hold: the last commit, and the writes of the attempt at work.
 
 Here: taking back the writes of unfinished attempts, and finding foreign changes of rows. Maintenance does not change
-rows, so it stays. Not here: the log of a table (log.py), the lease of a batch (batches/batch_log.py).
+rows, so it stays. Not here: the log of a table (resources/delta/log.py), the lease of a batch
+(resources/batches/batch_log.py).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tidemark.resources.delta.lake import TRIES, ConflictError, Lake, written_later
-from tidemark.resources.delta.log import Commit, Since, changes_since
+from tidemark.resources.delta.log import Since, TableCommit, changes_since
 from tidemark.timeops.errors import LakeError
 from tidemark.timeops.values.utc import instant_of
 
@@ -18,11 +19,11 @@ class ForeignChangeError(LakeError):
 
 
 @dataclass(frozen=True)
-class Change:
+class ForeignChange:
     """A change of rows that no run of the pipeline made: the table, and the commit."""
 
     table: str
-    entry: Commit
+    entry: TableCommit
 
     def __str__(self) -> str:
         """Return the operation, the table and the time in words."""
@@ -117,11 +118,11 @@ def outputs(lake: Lake, base: Mapping[str, int], attempt: int) -> dict[str, int]
         if since.foreign:
             raise foreign_error(lake, _foreign({table: since}))
         _refuse_later(lake, table, since, attempt)
-        others = [entry for entry in since.left if entry.attempt != attempt]
-        if others or attempt in since.lost:
-            done = f"holds what attempt {others[0].attempt} wrote" if others else "lacks what this run wrote"
+        attempts = [entry.attempt for entry in since.left if entry.attempt != attempt]
+        if attempts or attempt in since.lost:
+            fault = f"holds what attempt {attempts[0]} wrote" if attempts else "lacks what this run wrote"
             raise ConflictError(
-                f"{lake.path(table)} {done}: another writer has changed it meanwhile.",
+                f"{lake.path(table)} {fault}: another writer has changed it meanwhile.",
                 expected=f"the last commit, and what this run's attempt {attempt} wrote",
                 remedy="Nothing was committed. Run again: the next run removes it.",
             )
@@ -129,13 +130,13 @@ def outputs(lake: Lake, base: Mapping[str, int], attempt: int) -> dict[str, int]
     return versions
 
 
-def foreign_changes(lake: Lake, base: Mapping[str, int]) -> list[Change]:
+def foreign_changes(lake: Lake, base: Mapping[str, int]) -> list[ForeignChange]:
     """Return the changes of rows that other writers have made since the last commit."""
     return _foreign({table: _since(lake, table, version) for table, version in base.items()})
 
 
-def _foreign(looks: Mapping[str, Since]) -> list[Change]:
-    return [Change(table, entry) for table, since in looks.items() for entry in since.foreign]
+def _foreign(looks: Mapping[str, Since]) -> list[ForeignChange]:
+    return [ForeignChange(table, entry) for table, since in looks.items() for entry in since.foreign]
 
 
 def _bring_back(
@@ -154,8 +155,9 @@ def _bring_back(
         versions = choose(since)
         if versions[0] == since.latest:
             return since.latest
-        readable = (version for version in versions if lake.opened.seen(table, version).has_files)
+        readable = (version for version in versions if lake.opened.version_at(table, version).has_files)
         try:
+            # If none is whole, the error of the newest says what is missing.
             return lake.restore(table, next(readable, versions[0]), expect=since.latest)
         except ConflictError:
             since = None  # maintenance, or a late write: look at the table again
@@ -183,7 +185,7 @@ def _refuse_later(lake: Lake, table: str, since: Since, attempt: int) -> None:
         raise written_later(lake.path(table), later, attempt)
 
 
-def foreign_error(lake: Lake, changes: Sequence[Change]) -> ForeignChangeError:
+def foreign_error(lake: Lake, changes: Sequence[ForeignChange]) -> ForeignChangeError:
     """Return the error that names changes, and the remedy."""
     return ForeignChangeError(
         f"Rows of {lake.root.name} were changed by another writer: {'; '.join(map(str, changes))}.",

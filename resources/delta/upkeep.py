@@ -1,7 +1,7 @@
 """Upkeep of a table: few files, bounds that each reader understands, none that is obsolete, old versions readable.
 
 Not here: which tables have upkeep, and which versions have to stay (pipelines/code_location/upkeep.py), writing files
-(files.py).
+(resources/delta/files.py).
 
 Upkeep does not change rows, and may continue during a run: Delta keeps the commits of both apart, and the later one
 tries again.
@@ -27,15 +27,15 @@ from deltalake.transaction import AddAction
 from tidemark.resources.delta.files import (
     FOLDER_OF_WRITE,
     UNLIMITED,
-    bounded_columns,
+    columns_with_bounds,
     footers_of_joined,
     interval,
     remove_left_over,
     statistics,
 )
 from tidemark.resources.delta.lake import Lake
-from tidemark.resources.delta.log import LOG, entry_path
-from tidemark.resources.delta.versions import RETENTION, files_beyond_bounds, files_of
+from tidemark.resources.delta.log import LOG_FOLDER, entry_path
+from tidemark.resources.delta.versions import DELETED_FILE_RETENTION, files_beyond_bounds, files_of
 from tidemark.resources.places.place import Place, files_below, relative
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.values.durations import parse_duration
@@ -50,7 +50,7 @@ _TRIES = 5
 _IN_LOG = re.compile(r"\.?(\d{20})\.(.+)")
 _CHECKPOINT = "checkpoint.parquet"
 _WEEK = timedelta(days=7)
-"""The retention of a table that says nothing of it."""
+"""The retention of a table whose properties do not mention it."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ class Size:
 def size_of(lake: Lake, table: str) -> Size:
     """Return the space that a table takes on disk."""
     folder, patterns = lake.path(table), ("*.parquet", f"{FOLDER_OF_WRITE}*/*.parquet")
-    data = [seen.st_size for pattern in patterns for _, seen in files_below(folder, pattern)]
-    log = sum(seen.st_size for _, seen in files_below(folder / "_delta_log", "*.*"))
+    data = [file_stat.st_size for pattern in patterns for _, file_stat in files_below(folder, pattern)]
+    log = sum(file_stat.st_size for _, file_stat in files_below(folder / "_delta_log", "*.*"))
     live = _file_sizes(lake, table)
     return Size(len(live), len(data), sum(data), log, sum(live))
 
@@ -99,7 +99,7 @@ def compact(lake: Lake, table: str, by: str | None = None) -> bool:
         if sum(size < FILE_BYTES // 2 for size in sizes) <= _FEW_FILES:
             return False
         delta = lake.open(table)
-        optimizer, written_as = delta.optimize, footers_of_joined(lake.opened.known(table, delta))
+        optimizer, written_as = delta.optimize, footers_of_joined(lake.opened.version_of(table, delta))
         try:
             if by is not None and sum(sizes) <= _SORTED_BYTES:
                 optimizer.z_order([by], target_size=FILE_BYTES, writer_properties=written_as)
@@ -116,14 +116,14 @@ def mend_bounds(lake: Lake, table: str) -> None:
 
     One commit of maintenance names the files again, with other statistics.
     """
-    version = lake.opened.seen(table)
+    version = lake.opened.version_at(table)
     wrong = {*files_beyond_bounds(version.actions, version.dataset.schema)}
     if not wrong:
         return
     files, named = files_of(version.folder), []
     for path, size in version.sizes.items():
         if path in wrong:
-            stats = statistics(pq.read_metadata(path, filesystem=files), bounded_columns(version))
+            stats = statistics(pq.read_metadata(path, filesystem=files), columns_with_bounds(version))
             changed_ms = int((version.folder / path).stat().st_mtime * 1000)
             named.append(AddAction(path, size, {}, changed_ms, data_change=False, stats=stats))
     with suppress(CommitFailedError):  # a run that is faster goes first; the next upkeep tries again
@@ -137,17 +137,18 @@ def vacuum(lake: Lake, table: str, retain: timedelta, keep: Sequence[int]) -> in
     files.
     """
     hours = math.ceil(retain / timedelta(hours=1))
-    full = retain >= _FORGOTTEN
+    full = retain >= _FORGOTTEN  # a younger file that no version names may be of a write at work
     delta = lake.open(table)
     versions = sorted(set(keep))
     folder = lake.path(table)
     remove_left_over(folder, _FORGOTTEN)
+    # A dry run first: delta-rs says which files it deletes, and not how large they were.
     old = delta.vacuum(hours, enforce_retention_duration=False, full=full, keep_versions=versions)
-    wanted = set(old)
-    there = [seen.st_size for path, seen in files_below(folder, "**/*") if relative(path, folder) in wanted]
-    if not there:  # it also names deleted ones
+    old_paths = set(old)
+    old_files = [file_stat for path, file_stat in files_below(folder, "**/*") if relative(path, folder) in old_paths]
+    if not old_files:  # it also names deleted ones
         return 0
-    freed: int = sum(there)
+    freed: int = sum(file_stat.st_size for file_stat in old_files)
     with suppress(CommitFailedError):  # the files are deleted; only their note in the log met another commit
         delta.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=full, keep_versions=versions)
     return freed
@@ -156,18 +157,19 @@ def vacuum(lake: Lake, table: str, retain: timedelta, keep: Sequence[int]) -> in
 def trim_log(lake: Lake, table: str, retain: timedelta, keep: Sequence[int]) -> int:
     """Delete the entries of a table's log that only old versions need; return their bytes.
 
-    Delta's own clean-up is off, as it knows nothing of commits. Like that, it deletes all that is before a
-    checkpoint. This one is not after the versions to keep, nor after one that was the latest within the retention.
+    Delta's own clean-up is off, because it does not know about commits. Like Delta's, it deletes everything before a
+    checkpoint: one that is not after the versions to keep, nor after a version that was the latest within the
+    retention.
     """
     files: dict[int, list[tuple[Place, Any]]] = {}
     ages: dict[int, float] = {}
     checkpoints: dict[int, Place] = {}
-    for place, seen in files_below(lake.path(table) / LOG, "*.*"):
+    for place, file_stat in files_below(lake.path(table) / LOG_FOLDER, "*.*"):
         if (match := _IN_LOG.fullmatch(place.name)) is not None:
             number = int(match[1])
-            files.setdefault(number, []).append((place, seen))
+            files.setdefault(number, []).append((place, file_stat))
             if match[2] == "json":
-                ages[number] = time.time() - seen.st_mtime
+                ages[number] = time.time() - file_stat.st_mtime
             elif match[2] == _CHECKPOINT:
                 checkpoints[number] = place
     old = [*takewhile(lambda version: ages[version] >= retain.total_seconds(), sorted(ages))]
@@ -175,10 +177,10 @@ def trim_log(lake: Lake, table: str, retain: timedelta, keep: Sequence[int]) -> 
     begins = max((number for number in checkpoints if number <= first), default=-1)
     if begins <= min(files, default=0) or not _leads_to_newest(checkpoints[begins], begins, ages):
         return 0
-    gone = [file for number in sorted(files) if number < begins for file in files[number]]
-    for place, _ in gone:  # the oldest ones first: wherever this is stopped, no entry is missing in between
+    old_files = [file for number in sorted(files) if number < begins for file in files[number]]
+    for place, _ in old_files:  # the oldest ones first: wherever this is stopped, no entry is missing in between
         place.unlink(missing_ok=True)
-    return sum(seen.st_size for _, seen in gone)
+    return sum(file_stat.st_size for _, file_stat in old_files)
 
 
 def _leads_to_newest(checkpoint: Place, number: int, entries: Mapping[int, Any]) -> bool:
@@ -196,29 +198,29 @@ def _leads_to_newest(checkpoint: Place, number: int, entries: Mapping[int, Any])
 def erase_old_files(lake: Lake, table: str, version: int) -> int:
     """Delete all data files of a table, whatever their age, except the ones of a version; return how many.
 
-    Older versions, and what attempts without a commit have left, cannot be read any more. No other program may be at
+    Older versions, and files left by attempts without a commit, can no longer be read. No other program may be at
     work on the table: it would lose files that it has opened, or is about to commit.
     """
     folder = lake.path(table)
-    stays = {folder / name for name in lake.opened.seen(table, version).sizes}
-    gone = [file for file in data_files(folder) if file not in stays]
-    for file in gone:
+    stays = {folder / name for name in lake.opened.version_at(table, version).sizes}
+    old_files = [file for file in data_files(folder) if file not in stays]
+    for file in old_files:
         file.unlink(missing_ok=True)
     remove_left_over(folder, timedelta(0))
-    return len(gone)
+    return len(old_files)
 
 
 def data_files(folder: Place) -> list[Place]:
     """Return all files below a table's folder but its log: also half a file that a killed write has left."""
     return [
         place
-        for place, seen in files_below(folder, "**/*")
-        if not relative(place, folder).startswith("_delta_log/") and not _is_folder(place, seen)
+        for place, file_stat in files_below(folder, "**/*")
+        if not relative(place, folder).startswith("_delta_log/") and not _is_folder(place, file_stat)
     ]
 
 
-def _is_folder(place: Place, seen: Any) -> bool:
-    return isinstance(place, Path) and stat.S_ISDIR(seen.st_mode)
+def _is_folder(place: Place, file_stat: Any) -> bool:
+    return isinstance(place, Path) and stat.S_ISDIR(file_stat.st_mode)
 
 
 def keep_readable(lake: Lake, table: str, version: int, retain: timedelta | None = None) -> None:
@@ -228,23 +230,23 @@ def keep_readable(lake: Lake, table: str, version: int, retain: timedelta | None
     versions as well, and no longer than that for others: a checkpoint of the log lists the files that were removed
     within the retention.
     """
-    there = _retention_of(lake.opened.seen(table).properties)
-    if retain is None and there is not None and there >= UNLIMITED:
+    stored_retention = _retention_of(lake.opened.version_at(table).properties)
+    if retain is None and stored_retention is not None and stored_retention >= UNLIMITED:
         return  # without a request to a store
     try:  # Spark, too, goes by the modification time of the entry
         age = timedelta(seconds=time.time() - entry_path(lake.path(table), version).stat().st_mtime)
     except FileNotFoundError:  # there is nothing to read
         return
-    wanted = max(retain, _WEEK) if retain is not None else there or UNLIMITED
-    if wanted < 2 * age:  # the pipeline seldom runs, and its next commit may come after the retention
-        wanted = there if there is not None and there >= 2 * age else 4 * age
-    if there is None or interval(there) != interval(wanted):
-        lake.set_properties(table, {RETENTION: interval(wanted)})
+    retention = max(retain, _WEEK) if retain is not None else stored_retention or UNLIMITED
+    if retention < 2 * age:  # the pipeline seldom runs, and its next commit may come after the retention
+        retention = stored_retention if stored_retention is not None and stored_retention >= 2 * age else 4 * age
+    if stored_retention is None or interval(stored_retention) != interval(retention):
+        lake.set_properties(table, {DELETED_FILE_RETENTION: interval(retention)})
 
 
 def _retention_of(properties: Mapping[str, str]) -> timedelta | None:
     try:
-        return parse_duration(properties[RETENTION].lower().removeprefix("interval "))
+        return parse_duration(properties[DELETED_FILE_RETENTION].lower().removeprefix("interval "))
     except (KeyError, SpecError):  # others may write it in more ways
         return None
 

@@ -1,11 +1,12 @@
 """The versions of tables that this process has opened, and their rows.
 
 Here: which version is the newest, its files, and reading it with Arrow, or with Spark as the Parquet files that it
-consists of; conditions on rows. Not here: writing (lake.py), reading within bounded memory (queries.py).
+consists of; conditions on rows. Not here: writing (resources/delta/lake.py), reading within bounded memory
+(resources/delta/queries.py).
 
-To open a table is to read its log, in a store with at least one request for each commit. A version never changes, so
-all that was read of it stays true. The newest version is looked up each time, except while a run holds the lease of a
-batch. Then only this run writes, and the log refuses a commit on a version that is no longer the newest.
+Opening a table means reading its log: in a store, at least one request for each commit. A version never changes, so
+whatever was read from it stays valid. The newest version is looked up each time, except while a run holds the lease
+of a batch. Then only this run writes, and the log refuses a commit on a version that is no longer the newest.
 """
 
 import json
@@ -52,7 +53,7 @@ CHANGE_FEED = "delta.enableChangeDataFeed"
 """The property of a table that has a change feed."""
 BOUNDED = "delta.dataSkippingStatsColumns"
 """The property of a table that names the columns that have bounds in its log."""
-RETENTION = "delta.deletedFileRetentionDuration"
+DELETED_FILE_RETENTION = "delta.deletedFileRetentionDuration"
 """The property of a table that says how old a version may be for Spark to read it, unless it is the newest one."""
 Filters = Sequence[tuple[str, str, Any]]
 """Conditions that all hold: column, operator (=, !=, <, <=, >, >=, in), value; `= None` asks for null. Instants are
@@ -79,11 +80,11 @@ def _condition(name: str, symbol: str, value: Any) -> pc.Expression:
 
 def sql_condition(filters: Filters) -> str:
     """Return the filters as Spark SQL; no filters mean all rows."""
-    each = [
+    conditions = [
         f"`{name}` IS NULL" if value is None else f"`{name}` {symbol} {_literal(value)}"
         for name, symbol, value in filters
     ]
-    return " AND ".join(each) or "true"
+    return " AND ".join(conditions) or "true"
 
 
 _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
@@ -224,11 +225,11 @@ class Version:
         Raises:
             LakeError: One of them cannot be read.
         """
-        whole = self.files_within(filters)
-        unclear = sorted({*self.files_with(filters)} - {*whole})
+        matching_files = self.files_within(filters)
+        unclear = sorted({*self.files_with(filters)} - {*matching_files})
         with self.reading():
-            counted = self.dataset_of(unclear).count_rows(filter=arrow_condition(filters)) if unclear else 0
-        return self.row_count(whole) + int(counted)
+            matching = self.dataset_of(unclear).count_rows(filter=arrow_condition(filters)) if unclear else 0
+        return self.row_count(matching_files) + int(matching)
 
     def lowest_by_file(self, column: str) -> list[tuple[Any, int]]:
         """Return the lowest value of a column and the number of rows, for each file whose statistics have both."""
@@ -264,16 +265,16 @@ class Version:
 
         Only files whose bounds leave it open, or that have a null, are read, and of these the columns of the filters.
         """
-        partly, names = list[str](), list(dict.fromkeys(name for name, _, _ in filters))
-        whole = self.files_within(filters) if self._are_bounded(filters) else []
-        for name in names if whole else []:
+        mixed_files, names = list[str](), list(dict.fromkeys(name for name, _, _ in filters))
+        matching_files = self.files_within(filters) if self._are_bounded(filters) else []
+        for name in names if matching_files else []:
             bounds = self.bounds_by_file(name)
-            whole = [path for path in whole if path in bounds]
-        for path in sorted({*self.files_with(filters)} - {*whole}):
+            matching_files = [path for path in matching_files if path in bounds]
+        for path in sorted({*self.files_with(filters)} - {*matching_files}):
             rows = self.rows_of([path], names)
             if met := rows.filter(arrow_condition(filters)).num_rows:
-                (whole if met == rows.num_rows else partly).append(path)
-        return whole, partly
+                (matching_files if met == rows.num_rows else mixed_files).append(path)
+        return matching_files, mixed_files
 
     def _are_bounded(self, filters: Filters) -> bool:
         """Return whether the log has bounds of all columns that filters name, where it has any."""
@@ -364,7 +365,7 @@ class Version:
             yield from self.dataset_of([file]).to_batches(filter=stay)
 
     def frame(self, spark: "SparkSession", filters: Filters) -> "DataFrame":
-        """Return its rows as a DataFrame. Files that cannot hold such rows, by their statistics, are not opened."""
+        """Return its rows as a DataFrame. Files whose statistics rule such rows out are not opened."""
         rows = self.frame_of(spark, self.files_with(filters))
         return rows.where(sql_condition(filters)) if filters else rows
 
@@ -429,7 +430,7 @@ class Opened:
     def __init__(self, root: Place, elsewhere: Mapping[str, Place] = MappingProxyType({})) -> None:
         self._root, self._elsewhere = root, elsewhere
         self._newest: dict[str, DeltaTable] = {}
-        self._seen: dict[tuple[str, int], Version] = {}
+        self._versions: dict[tuple[str, int], Version] = {}
         self._settled = 0
 
     def place(self, table: str) -> Place:
@@ -439,11 +440,11 @@ class Opened:
     def forget(self, table: str) -> None:
         """Forget a table whose folder was removed."""
         self._newest.pop(table, None)
-        self._seen = {key: version for key, version in self._seen.items() if key[0] != table}
+        self._versions = {key: version for key, version in self._versions.items() if key[0] != table}
 
     @contextmanager
     def settled(self) -> Iterator[None]:
-        """Look up each table once at most during the block, and trust what is known of it then.
+        """Look up each table at most once during the block, and rely on that afterwards.
 
         Where others may write meanwhile, ask for `newest`.
         """
@@ -490,32 +491,32 @@ class Opened:
         self.keep(table, delta)
         return version
 
-    def seen(self, table: str, version: int | None = None) -> Version:
+    def version_at(self, table: str, version: int | None = None) -> Version:
         """Return a table at a version, by default the newest, for reading; raises the errors of `version`."""
         number = self.version(table) if version is None else version
-        known = self._seen.get((table, number))
-        if known is not None:
-            return known
+        cached_version = self._versions.get((table, number))
+        if cached_version is not None:
+            return cached_version
         newest = self._newest.pop(table, None) or self.open(table)
-        found = self.known(table, newest if newest.version() == number else self.open(table, number))
+        opened_version = self.version_of(table, newest if newest.version() == number else self.open(table, number))
         self.keep(table, newest)
-        return found
+        return opened_version
 
     def still_readable(self, table: str, version: int) -> Version | None:
         """Return a table at an old version; None if upkeep has deleted its entry in the log, or a file of it."""
         if not entry_path(self.place(table), version).is_file():
             return None
-        old = self.seen(table, version)
+        old = self.version_at(table, version)
         return old if old.has_files else None
 
-    def known(self, table: str, delta: DeltaTable) -> Version:
-        """Return the current version of an opened table with all that is known of it."""
+    def version_of(self, table: str, delta: DeltaTable) -> Version:
+        """Return the current version of an opened table, with whatever was read from it before."""
         number = delta.version()
-        if (table, number) not in self._seen:
-            if len(self._seen) >= _KEPT:
-                self._seen.clear()
-            self._seen[table, number] = Version.of(self.place(table), delta)
-        return self._seen[table, number]
+        if (table, number) not in self._versions:
+            if len(self._versions) >= _KEPT:
+                self._versions.clear()
+            self._versions[table, number] = Version.of(self.place(table), delta)
+        return self._versions[table, number]
 
     def take(self, table: str, since: int | None = None) -> DeltaTable:
         """Return a table for writing, to one caller at a time. After a commit, return it with `keep`.

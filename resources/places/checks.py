@@ -1,7 +1,7 @@
 """Usable places: no file is in the place of a folder, and a store answers and refuses the second writer.
 
-Here: one check for each process, and failures of stores in the operator's words. Not here: options (credentials.py),
-files that are missing or damaged (sources/, delta/).
+Here: one check for each process, and failures of stores in the operator's words. Not here: options
+(resources/places/credentials.py), files that are missing or damaged (resources/sources/, resources/delta/).
 """
 
 import re
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from tidemark.resources.places.credentials import NAMED_OPTIONS, address_of, store_at
+from tidemark.resources.places.credentials import NAMED_OPTIONS, store_address, store_at
 from tidemark.resources.places.place import Place, RemotePath
 from tidemark.timeops.errors import LakeError, MachineError, SpecError
 from tidemark.timeops.values.locations import SCHEMES, SPELLINGS
@@ -140,7 +140,7 @@ def _endpoint(place: str) -> str:
     """Return the address that was asked, if one was set."""
     if urlsplit(place).scheme not in SCHEMES:
         return ""
-    endpoint = urlsplit(address_of(place))
+    endpoint = urlsplit(store_address(place))
     return f" at {endpoint.scheme}://{endpoint.hostname}:{endpoint.port}" if endpoint.port else ""
 
 

@@ -1,8 +1,9 @@
 """Access to a store: its options, found in one place, and passed to each library under its own names.
 
 Here: options by their names in delta-rs (`storage_options`), from a file, the environment or Spark's settings; and
-the same for delta-rs, obstore, Arrow, and Hadoop's clients in Spark. Not here: the operations of a store (stores.py),
-whether it can be used (checks.py), the jars of the clients (../spark/delta_jars.py).
+the same for delta-rs, obstore, Arrow, and Hadoop's clients in Spark. Not here: the operations of a store
+(resources/places/stores.py), whether it can be used (resources/places/checks.py), the jars of the clients
+(resources/spark/delta_jars.py).
 
 The results of these functions hold secrets: they go to a library, and into no message, plan, table or log.
 """
@@ -120,7 +121,7 @@ def _checked(options: Options) -> Options:
     return options
 
 
-def address_of(root: str) -> str:
+def store_address(root: str) -> str:
     """Return the address of a store that an option names; empty if no option does."""
     options = options_of(root)
     return next((options[name] for name in ADDRESSES if name in options), "")
@@ -279,15 +280,15 @@ def variable_set(name: str, value: str | None) -> Iterator[None]:
     if value is None:
         yield
         return
-    before = os.environ.get(name)
+    earlier_value = os.environ.get(name)
     os.environ[name] = value
     try:
         yield
     finally:
-        if before is None:
+        if earlier_value is None:
             del os.environ[name]
         else:
-            os.environ[name] = before
+            os.environ[name] = earlier_value
 
 
 def _in_spark_defaults(root: str) -> Options:

@@ -1,7 +1,7 @@
 """A place: a folder or a file, named by a path of the file system or by the URL of a store.
 
 Here: the place that a text names, and `RemotePath`, which is for a store what `pathlib.Path` is for the file system.
-Not here: the operations of a store (stores.py), access to it (credentials.py).
+Not here: the operations of a store (resources/places/stores.py), access to it (resources/places/credentials.py).
 
 A place on the file system is a plain `Path`.
 """
@@ -19,12 +19,12 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote
 from uuid import uuid4
 
-from tidemark.resources.places.credentials import address_of, arrow_files, delta_options, store_at
+from tidemark.resources.places.credentials import arrow_files, delta_options, store_address, store_at
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.values.locations import SCHEMES, has_secret, parts_of_url
 
 if TYPE_CHECKING:  # a process that uses only the file system must not wait for the library of stores
-    from tidemark.resources.places.stores import Store, Stored
+    from tidemark.resources.places.stores import Store, StoredFile
 
 
 @dataclass(frozen=True, order=True)
@@ -47,9 +47,9 @@ class RemotePath:
     def __truediv__(self, other: str | PathLike[str]) -> "RemotePath":
         return self.joinpath(other)
 
-    def joinpath(self, *others: str | PathLike[str]) -> "RemotePath":
+    def joinpath(self, *segments: str | PathLike[str]) -> "RemotePath":
         """Return a place below."""
-        key = PurePosixPath(self.key, *(os.fspath(other) for other in others))
+        key = PurePosixPath(self.key, *(os.fspath(segment) for segment in segments))
         return RemotePath(self.root, "" if str(key) == "." else str(key))
 
     @property
@@ -106,7 +106,7 @@ class RemotePath:
         """The store that holds it."""
         return store_at(self.root)
 
-    def stat(self) -> "Stored":
+    def stat(self) -> "StoredFile":
         """Return size and time of a file.
 
         Raises:
@@ -160,7 +160,7 @@ class RemotePath:
         for _, place in self.listed(pattern):
             yield place
 
-    def listed(self, pattern: str) -> Iterator[tuple["Stored", "RemotePath"]]:
+    def listed(self, pattern: str) -> Iterator[tuple["StoredFile", "RemotePath"]]:
         """Yield the files below that match a pattern, each with its entry in the listing of the store."""
         fixed, wild = _fixed(pattern)
         folder = self.joinpath(fixed)
@@ -234,7 +234,7 @@ def spark_url(place: Place) -> str:
         return f"file://{place.absolute()}"
     if place.root.startswith("s3://"):
         return f"s3a{str(place)[2:]}"
-    is_plain = place.root.startswith("abfss://") and address_of(place.root).startswith("http://")
+    is_plain = place.root.startswith("abfss://") and store_address(place.root).startswith("http://")
     return f"abfs{str(place)[5:]}" if is_plain else str(place)
 
 
@@ -345,8 +345,8 @@ def files_below(folder: Place, pattern: str) -> Iterator[tuple[Place, Any]]:
         for path in folder.glob(pattern):
             yield path, path.stat()
         return
-    for seen, place in folder.listed(pattern):
-        yield place, seen
+    for entry, place in folder.listed(pattern):
+        yield place, entry
 
 
 def names_in(folder: Place) -> list[str]:
@@ -385,6 +385,6 @@ def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
     if not pattern:
         return not parts
     if pattern[0] == "**":
-        behind = pattern[1:] or ["*"]
-        return any(_matches(parts[start:], behind) for start in range(len(parts)))
+        further_parts = pattern[1:] or ["*"]
+        return any(_matches(parts[start:], further_parts) for start in range(len(parts)))
     return bool(parts) and fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])

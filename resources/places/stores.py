@@ -1,7 +1,8 @@
 """The operations of a store: get, put, list and delete, in one class for object stores and one for HDFS.
 
-Here: the libraries of stores, and their failures as Python's errors for files. Not here: names of places (place.py),
-credentials (credentials.py), messages to the operator (checks.py).
+Here: the libraries of stores, and their failures as Python's errors for files. Not here: names of places
+(resources/places/place.py), credentials (resources/places/credentials.py), messages to the operator
+(resources/places/checks.py).
 """
 
 import io
@@ -43,7 +44,7 @@ class OddKeyError(StoreError):
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredFile:
     """A file as a store lists it, by its path below the root of the store, with names as of `os.stat`."""
 
     key: str
@@ -68,13 +69,13 @@ class Store(Protocol):
     def put(self, key: str, data: bytes, *, new: bool = False) -> None:
         """Write a file whole; with `new` only if there is none, which the store decides."""
 
-    def head(self, key: str) -> Stored | None:
+    def head(self, key: str) -> StoredFile | None:
         """Return the entry of a file, None if there is none."""
 
-    def under(self, folder: str) -> Iterator[Stored]:
+    def under(self, folder: str) -> Iterator[StoredFile]:
         """Yield all files in a folder, at any depth."""
 
-    def directly_in(self, folder: str) -> tuple[list[str], list[Stored]]:
+    def directly_in(self, folder: str) -> tuple[list[str], list[StoredFile]]:
         """Return the folders and the files directly in a folder."""
 
     def names_from(self, folder: str, name: str) -> Iterator[str]:
@@ -138,7 +139,7 @@ class ObjectStore:
         with _as_errors_of_files():
             obstore.put(self._store, key, data, mode="create" if new else "overwrite", use_multipart=False)
 
-    def head(self, key: str) -> Stored | None:
+    def head(self, key: str) -> StoredFile | None:
         """See `Store`."""
         try:
             with _as_errors_of_files():
@@ -146,7 +147,7 @@ class ObjectStore:
         except FileNotFoundError:
             return None
 
-    def under(self, folder: str) -> Iterator[Stored]:
+    def under(self, folder: str) -> Iterator[StoredFile]:
         """See `Store`."""
         yielded: set[str] = set()
         try:
@@ -159,7 +160,7 @@ class ObjectStore:
             _, listed = self._listed_by_arrow(folder, recursive=True)
             yield from (stored for stored in listed if stored.key not in yielded)
 
-    def directly_in(self, folder: str) -> tuple[list[str], list[Stored]]:
+    def directly_in(self, folder: str) -> tuple[list[str], list[StoredFile]]:
         """See `Store`."""
         try:
             with _as_errors_of_files():
@@ -168,7 +169,7 @@ class ObjectStore:
             return self._listed_by_arrow(folder, recursive=False)
         return list(listing["common_prefixes"]), [_stored(entry) for entry in listing["objects"]]
 
-    def _listed_by_arrow(self, folder: str, *, recursive: bool) -> tuple[list[str], list[Stored]]:
+    def _listed_by_arrow(self, folder: str, *, recursive: bool) -> tuple[list[str], list[StoredFile]]:
         """Return the folders and files in a folder, whatever their keys are."""
         import pyarrow.fs as files  # noqa: PLC0415 - only where there are odd keys
 
@@ -180,7 +181,7 @@ class ObjectStore:
         }
         folders = [key for key, entry in entries.items() if entry.type == files.FileType.Directory]
         objects = [
-            Stored(key, entry.size, entry.mtime_ns // 1_000 * 1_000)
+            StoredFile(key, entry.size, entry.mtime_ns // 1_000 * 1_000)
             for key, entry in entries.items()
             if entry.type == files.FileType.File
         ]
@@ -202,9 +203,9 @@ class ObjectStore:
                     continue
 
 
-def _stored(entry: Any) -> Stored:
+def _stored(entry: Any) -> StoredFile:
     since: timedelta = entry["last_modified"] - _EPOCH
-    return Stored(entry["path"], entry["size"], since // timedelta(microseconds=1) * 1_000)
+    return StoredFile(entry["path"], entry["size"], since // timedelta(microseconds=1) * 1_000)
 
 
 @contextmanager
@@ -255,7 +256,7 @@ class Hdfs:
         with _as_errors_of_hdfs(), self._client.create(f"/{key}", WriteOptions(overwrite=not new)) as file:
             file.write(data)
 
-    def head(self, key: str) -> Stored | None:
+    def head(self, key: str) -> StoredFile | None:
         """See `Store`."""
         try:
             with _as_errors_of_hdfs():
@@ -263,7 +264,7 @@ class Hdfs:
         except FileNotFoundError:
             return None
 
-    def under(self, folder: str) -> Iterator[Stored]:
+    def under(self, folder: str) -> Iterator[StoredFile]:
         """See `Store`."""
         try:
             with _as_errors_of_hdfs():
@@ -273,7 +274,7 @@ class Hdfs:
         except FileNotFoundError:
             return
 
-    def directly_in(self, folder: str) -> tuple[list[str], list[Stored]]:
+    def directly_in(self, folder: str) -> tuple[list[str], list[StoredFile]]:
         """See `Store`."""
         try:
             with _as_errors_of_hdfs():
@@ -296,8 +297,8 @@ class Hdfs:
                 self._client.delete(f"/{key}")
 
 
-def _of_hdfs(entry: Any) -> Stored:
-    return Stored(entry.path.lstrip("/"), int(entry.length), int(entry.modification_time) * 1_000_000)
+def _of_hdfs(entry: Any) -> StoredFile:
+    return StoredFile(entry.path.lstrip("/"), int(entry.length), int(entry.modification_time) * 1_000_000)
 
 
 class Reader(io.RawIOBase):

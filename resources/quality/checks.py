@@ -21,7 +21,7 @@ SAMPLE_ROWS = 5
 
 _importing = Lock()
 
-Rows = Sequence[Mapping[str, Any]]
+SampleRows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,14 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Measured:
-    """A count of one subject, as expected and as found in the tables.
+    """A count of one subject, as expected and as it is in the tables.
 
     The sentence for a difference, `sentence`, is made from the other three if it is empty.
     """
 
     subject: str
     expected: int
-    found: int
+    actual: int
     sentence: str = ""
 
     @property
@@ -59,7 +59,7 @@ class Measured:
         """The difference, in words."""
         return (
             self.sentence
-            or f"{self.subject}: {self.found:,}; expected {f'{self.expected:,}' if self.expected else 'none'}"
+            or f"{self.subject}: {self.actual:,}; expected {f'{self.expected:,}' if self.expected else 'none'}"
         )
 
 
@@ -83,7 +83,7 @@ class Counted:
 
     expectation: Expectation
     measured: Sequence[Measured] = ()
-    sample: Callable[[], Rows] = lambda: ()
+    sample: Callable[[], SampleRows] = lambda: ()
     note: str = ""
     is_error: bool = False
     numbers: Mapping[str, float] = field(default_factory=dict)
@@ -141,7 +141,7 @@ def validated(counted: Sequence[Counted]) -> list[Checked]:
     Their names differ, and so do the subjects of each.
     """
     rows = [{"check": check.expectation.name, **asdict(count)} for check in counted for count in check.measured]
-    differing = _differing(pd.DataFrame(rows, columns=["check", "subject", "expected", "found"])) if rows else set()
+    differing = _differing(pd.DataFrame(rows, columns=["check", "subject", "expected", "actual"])) if rows else set()
     return [_checked(check, differing) for check in counted]
 
 
@@ -161,7 +161,7 @@ def _checked(counted: Counted, differing: Collection[tuple[str, str]]) -> Checke
 
 def _differing(counts: pd.DataFrame) -> set[tuple[str, str]]:
     """Return check and subject of the counts that differ from what was expected."""
-    equal = great_expectations().expectations.ExpectColumnPairValuesToBeEqual(column_A="expected", column_B="found")
+    equal = great_expectations().expectations.ExpectColumnPairValuesToBeEqual(column_A="expected", column_B="actual")
     batch = _counts().get_batch({"dataframe": counts})
     if batch.validate(equal, result_format="BASIC").success:
         return set()

@@ -1,7 +1,7 @@
 """The failed checks of batches, as messages and `status` read them after the run.
 
-Here: writing, reading and deleting them, in files next to a pipeline's tables. Not here: the checks (checks.py), what
-Dagster shows of them (assets/catalog/display/evaluations.py).
+Here: writing, reading and deleting them, in files next to a pipeline's tables. Not here: the checks
+(resources/quality/checks.py), what Dagster shows of them (assets/catalog/display/evaluations.py).
 
 The files have the places and keys that Great Expectations gave to its results: earlier versions left these, and they
 can be read.
@@ -20,7 +20,7 @@ from tidemark.resources.quality.checks import Checked
 FOLDER = "_quality"
 """Folder next to a pipeline's tables."""
 
-KEPT = 10
+KEPT_FILES = 10
 """Files of an asset that stay when a further one is written."""
 
 
@@ -39,9 +39,9 @@ class FailedCheck:
     sentence: str
 
 
-def write_failures(pipeline: Place, asset: str, batch: int, done: Sequence[Checked], at: datetime) -> None:
+def write_failures(pipeline: Place, asset: str, batch: int, checks: Sequence[Checked], at: datetime) -> None:
     """Write the checks of an asset that failed, of one attempt at a batch; nothing if all passed."""
-    failed = [_as_json(checked) for checked in done if not checked.passed]
+    failed = [_as_json(checked) for checked in checks if not checked.passed]
     if not failed:
         return
     name = f"batch-{batch}"
@@ -52,7 +52,7 @@ def write_failures(pipeline: Place, asset: str, batch: int, done: Sequence[Check
         json.dumps(written, indent=2),
     )
     files: list[Place] = [*of_asset.glob("*/*/*.json")]
-    for file in sorted(files, key=lambda file: file.parent.name)[:-KEPT]:
+    for file in sorted(files, key=lambda file: file.parent.name)[:-KEPT_FILES]:  # the folder is the instant, as text
         file.unlink(missing_ok=True)
 
 
@@ -79,7 +79,7 @@ def failed_checks(pipeline: Place, batch: int, *, since: datetime) -> list[str]:
     return [f"check {failed.sentence}" for failed in failed_results(pipeline, batch, since=since)]
 
 
-def forget_failures(pipeline: Place, before: datetime) -> int:
+def forget_failures(pipeline: Place, limit: datetime) -> int:
     """Delete the failed checks before an instant, except the newest of each asset; return how many files went.
 
     Pages that an earlier version wrote from such files go as well; they are not counted.
@@ -87,7 +87,7 @@ def forget_failures(pipeline: Place, before: datetime) -> int:
     by_asset: dict[str, list[tuple[datetime, Place]]] = {}
     for file, at, _ in _stored(pipeline, "*/*/*/*/*.json"):
         by_asset.setdefault(file.parents[2].name, []).append((at, file))
-    old = [file for files in by_asset.values() for at, file in sorted(files, key=itemgetter(0))[:-1] if at < before]
+    old = [file for files in by_asset.values() for at, file in sorted(files, key=itemgetter(0))[:-1] if at < limit]
     for file in old:
         file.unlink(missing_ok=True)
     remove_tree(pipeline / FOLDER / "data_docs")

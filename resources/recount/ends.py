@@ -1,7 +1,7 @@
 """When windows close, for the second opinion on late drops: grids, wall clocks of zones, and windows on neither.
 
 Here: the close time of the last window that holds an instant, and the latest one up to an instant. Not here: which
-records are late for them (recount.py). No code of the rules is used.
+records are late for them (resources/recount/recount.py). No code of the rules is used.
 """
 
 from collections.abc import Sequence
@@ -121,6 +121,7 @@ def _local_spans(windows: LocalWindows, instants: Numbers) -> tuple[Numbers, Num
 
 def _begins_by_month(windows: LocalWindows, instants: Numbers) -> Numbers:
     """Return when the windows of whole months begin around some instants, in order."""
+    # NONE is far outside of the years that dates have.
     when = np.clip(instants, FIRST_US, LAST_US).astype("datetime64[us]")
     years = np.unique(when.astype("datetime64[Y]").astype(int))
     reach = windows.every_months // 12 + 2
@@ -155,7 +156,7 @@ def _first_at(zone: str, wall_us: int) -> int:
     if first_us >= second_us:
         return wall_us - first_us
     low, high = wall_us - second_us, wall_us - first_us  # the clocks are moved between these
-    while high - low > 1_000_000:
+    while high - low > 1_000_000:  # clocks are moved at whole seconds
         middle = low + (high - low) // 2_000_000 * 1_000_000
         is_moved = (_EPOCH + timedelta(microseconds=middle)).astimezone(ZoneInfo(zone)).utcoffset() != timedelta(
             microseconds=first_us

@@ -1,6 +1,7 @@
 """The loop of the recount: the records of one timeline, one after the other, and its watermark by the clock of each.
 
-Here: arrays in, arrays out; compiled for many records. Not here: where the arrays come from (timelines.py).
+Here: arrays in, arrays out; compiled for many records. Not here: where the arrays come from
+(resources/recount/timelines.py).
 """
 
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from tidemark.resources.recount.ends import FIRST_US, NONE, Numbers
 _MOST = 2**63 - 1
 _COMPILED_FROM = 200_000  # records: to load the compiler takes as long as the loop over these does without it
 
-SPLIT = ("allows", "last", "timeout", "waited", "since", "listed")
+SPLIT_COLUMNS = ("allows", "last", "timeout", "waited", "since", "listed")
 ALLOWS, LAST, _TIMEOUT, _WAITED, _SINCE, _LISTED = range(6)
 """A split: the watermark that it allows, the clock of its last record less its waits, after how long it is idle, how
 long it had waited, since which clock it waits, and 1 if it counts before its first event."""
@@ -36,7 +37,7 @@ class LoopRules(NamedTuple):
 class LineState(NamedTuple):
     """A timeline before its records, see `judge_again`."""
 
-    seen: int
+    published: int
     watermark: int
     period: int
     last: int
@@ -52,8 +53,9 @@ class LineRecords(NamedTuple):
         ended: The clock at the end of the period of emission before.
         split: Its split.
         closes: For each window the close time that t asks for, NONE for none.
-        reached: For each window the latest close time that a silence until the clock may bring; NONE where any may.
-        ended_reached: The same of the clock at the end of the period before.
+        silence_closes: For each window the latest close time that a silence until the clock may bring; NONE where any
+            may.
+        ended_silence_closes: The same of the clock at the end of the period before.
     """
 
     t: Numbers
@@ -62,8 +64,8 @@ class LineRecords(NamedTuple):
     ended: Numbers
     split: Numbers
     closes: Numbers
-    reached: Numbers
-    ended_reached: Numbers
+    silence_closes: Numbers
+    ended_silence_closes: Numbers
 
 
 def loop_for(count: int) -> Callable[..., Any]:
@@ -79,7 +81,7 @@ def walk_line(
     Return whether each is below, and the fields of LineState after them. Changed are `splits`, rows of SPLIT, and
     `latest`, of each window the latest close time that its events ask for.
     """
-    seen, watermark, period, last = line.seen, line.watermark, line.period, line.last
+    published, watermark, period, last = line.published, line.watermark, line.period, line.last
     below = np.zeros(len(records.t), np.bool_)
     lowest, next_idle = _lowest(splits, records.clock[0], rules)
     if rules.excludes:
@@ -90,14 +92,14 @@ def walk_line(
             # A period shows W as it was after the last item of the log before it, which may be of another timeline.
             if ended != NONE:
                 lowest, next_idle = _left(splits, ended, lowest, next_idle, rules)
-                by_clock = _by_clock(ended, last, lowest, records.ended_reached[i], latest, rules)
+                by_clock = _by_clock(ended, last, lowest, records.ended_silence_closes[i], latest, rules)
                 watermark = max(watermark, by_clock)
-            seen, period = watermark, now // rules.every
+            published, period = watermark, now // rules.every
         lowest, next_idle = _left(splits, now, lowest, next_idle, rules)
-        watermark = max(watermark, _by_clock(now, last, lowest, records.reached[i], latest, rules))
+        watermark = max(watermark, _by_clock(now, last, lowest, records.silence_closes[i], latest, rules))
         if rules.every == 0:
-            seen = watermark
-        below[i] = t != NONE and t < seen
+            published = watermark
+        below[i] = t != NONE and t < published
         last = now - rules.waited
         allows = records.allows[i]
         if len(splits) > 0:
@@ -106,10 +108,10 @@ def walk_line(
         watermark = max(watermark, allows)
         for w in range(len(latest)):
             latest[w] = max(latest[w], records.closes[i][w])
-    return below, seen, watermark, period, last
+    return below, published, watermark, period, last
 
 
-def _by_clock(now: int, last: int, lowest: int, reached: Any, latest: Any, rules: Any) -> int:
+def _by_clock(now: int, last: int, lowest: int, silence_closes: Any, latest: Any, rules: Any) -> int:
     """Return how far the clock alone raises W; NONE if it does not."""
     if rules.excludes:
         return lowest
@@ -122,8 +124,8 @@ def _by_clock(now: int, last: int, lowest: int, reached: Any, latest: Any, rules
         return NONE
     highest = NONE
     for w in range(len(latest)):
-        if reached[w] != NONE:
-            highest = max(highest, min(latest[w], reached[w]))
+        if silence_closes[w] != NONE:
+            highest = max(highest, min(latest[w], silence_closes[w]))
         elif latest[w] <= limit:
             highest = max(highest, latest[w])
     return highest if highest == NONE else highest // rules.unit * rules.unit

@@ -1,6 +1,6 @@
 """Records by themselves, in SQL: event time, timeline, key, early, late, duplicate.
 
-Here: one query over a range of the log. Not here: rule 3, which needs the watermark (loop.py).
+Here: one query over a range of the log. Not here: rule 3, which needs the watermark (resources/recount/loop.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StringType, TimestampNTZType, TimestampType
 
 from tidemark.resources.recount.ends import FIRST_US, LAST_US
-from tidemark.resources.recount.rules import OUTCOMES, RecountRules, SourceRules
+from tidemark.resources.recount.rules import RECORD_OUTCOMES, RecountRules, SourceRules
 
 
 def times(log: DataFrame, rules: RecountRules) -> DataFrame:
@@ -36,12 +36,13 @@ def gaps_of_records(rules: RecountRules) -> dict[str, str]:
         if window.own_gap is not None:
             us = f"unix_micros(TIMESTAMP '1970-01-01 00:00:00' + {window.own_gap})"
             is_gap = f"us > 0L AND us <= {window.after_event_us}L"
+            # `transform` names the value, which Spark would otherwise compute at each mention.
             gaps[f"gap{place}"] = f"get(transform(array({us}), us -> IF({is_gap}, us, NULL)), 0)"
     return gaps
 
 
 def _outcomes(rules: RecountRules) -> dict[str, str]:
-    """Return SQL of what a record is, by the names in OUTCOMES."""
+    """Return SQL of what a record is, by the names in RECORD_OUTCOMES."""
     return {
         "untimed": "untimed",
         "duplicate": "duplicate <> mistaken",
@@ -60,7 +61,7 @@ def records_sql(rules: RecountRules) -> str:
     early, late = _beyond("e - a", rules.early_us), _beyond("a - e", rules.late_us)
     # They come as one number: of many rows each column takes seconds.
     sql_of = _outcomes(rules)
-    flags = " | ".join(f"IF({sql_of[outcome]}, {1 << place}, 0)" for place, outcome in enumerate(OUTCOMES))
+    flags = " | ".join(f"IF({sql_of[outcome]}, {1 << place}, 0)" for place, outcome in enumerate(RECORD_OUTCOMES))
     columns = ["seq", f"CAST({flags} AS TINYINT) AS flags", "t"]
     early_t = "e" if rules.early_policy == "keep" else f"a + {rules.early_us or 0}L"
     columns += ["NOT is_early AS moves"] if rules.early_policy == "keep" else []
@@ -69,13 +70,13 @@ def records_sql(rules: RecountRules) -> str:
     columns += ["line", "active"] if rules.over else []
     gaps = [*gaps_of_records(rules)]
     columns += gaps
-    more = "".join(f", {name}" for name in gaps)
+    gap_columns = "".join(f", {name}" for name in gaps)
     return f"""
 WITH timed AS (
   SELECT *, malformed OR a IS NULL OR e IS NULL OR e < {FIRST_US} OR e > {LAST_US} AS untimed
   FROM {{log}}
 ), {_marked(rules.deduplicate_by, rules.within_us)}, judged AS (
-  SELECT line, seq, source, part, clock{more}, untimed, duplicate, mistaken,
+  SELECT line, seq, source, part, clock{gap_columns}, untimed, duplicate, mistaken,
     NOT malformed AND a IS NOT NULL AS active,
     NOT untimed AND NOT duplicate AND {early} AS is_early,
     NOT untimed AND NOT duplicate AND NOT ({early}) AND {late} AS is_late,
@@ -168,6 +169,7 @@ def _marked(expressions: Sequence[str], within_us: int) -> str:
     """
     if not expressions:
         return "marked AS (SELECT *, false AS duplicate, false AS mistaken FROM timed)"
+    # Records without a key are spread by their number: as one partition they would be one task.
     return f"""both AS (
   SELECT timed.*, _arrival_seq IS NOT NULL AS duplicate, IF(untimed, NULL, key) AS own_key, true AS is_own
   FROM timed LEFT JOIN {{refused}} ON seq = _arrival_seq

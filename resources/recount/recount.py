@@ -1,7 +1,8 @@
 """An independent recount of late drops, from the arrival log alone: a range of it judged again, piece after piece.
 
-Here: what one says of a range, in numbers or record by record. Not here: rules (rules.py), what a record says by
-itself (record_sql.py), the watermark of each timeline (timelines.py, loop.py), when windows close (ends.py).
+Here: the result for a range, in numbers or record by record. Not here: rules (resources/recount/rules.py), what a
+record says by itself (resources/recount/record_sql.py), the watermark of each timeline
+(resources/recount/timelines.py, resources/recount/loop.py), when windows close (resources/recount/ends.py).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +16,7 @@ from pyspark.sql import DataFrame
 
 from tidemark.resources.recount.ends import Numbers
 from tidemark.resources.recount.record_sql import records_sql, times
-from tidemark.resources.recount.rules import OUTCOMES, RecountRules, ints, rules_after
+from tidemark.resources.recount.rules import RECORD_OUTCOMES, RecountRules, ints, rules_after
 from tidemark.resources.recount.timelines import walk
 
 _PIECE = 2_000_000  # records that Spark is asked for at once: the process has the rest of a batch in memory too
@@ -27,21 +28,21 @@ class Recounted:
 
     Attributes:
         seqs: Their `_arrival_seq`, in order.
-        flags: Which of OUTCOMES each is, bit by bit, the first one the lowest.
+        flags: Which of RECORD_OUTCOMES each is, bit by bit, the first one the lowest.
         t: The time that rule 3 judges, microseconds; NONE of a record that it does not judge.
         below: Whether it is below the watermark that it meets.
-        after: The timelines after the records, see `judge_again`.
+        timelines: The timelines after the records, see `judge_again`.
     """
 
     seqs: Numbers
     flags: NDArray[np.int8]
     t: Numbers
     below: NDArray[np.bool_]
-    after: pa.Table
+    timelines: pa.Table
 
     def are(self, outcome: str) -> NDArray[np.bool_]:
-        """Return whether each is one of OUTCOMES."""
-        return np.asarray(self.flags & (1 << OUTCOMES.index(outcome)) != 0)
+        """Return whether each is one of RECORD_OUTCOMES."""
+        return np.asarray(self.flags & (1 << RECORD_OUTCOMES.index(outcome)) != 0)
 
 
 def counts_of(parts: Iterable[Recounted], rules: RecountRules) -> dict[str, int]:
@@ -52,11 +53,11 @@ def counts_of(parts: Iterable[Recounted], rules: RecountRules) -> dict[str, int]
         (records that are duplicates and were not refused as such, or the other way round), `early`, `late_arrival`,
         `out_of_order` (dropped), `below` (met by rule 3 under any policy).
     """
-    counts = dict.fromkeys(["records", *OUTCOMES, "below"], 0)
+    counts = dict.fromkeys(["records", *RECORD_OUTCOMES, "below"], 0)
     for part in parts:
         counts["records"] += len(part.seqs)
         counts["below"] += int(np.count_nonzero(part.below))
-        for outcome in OUTCOMES:
+        for outcome in RECORD_OUTCOMES:
             counts[outcome] += int(np.count_nonzero(part.are(outcome)))
     return counts | {"out_of_order": counts["below"] if rules.out_of_order == "drop" else 0}
 

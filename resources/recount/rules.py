@@ -1,6 +1,6 @@
 """The rules of the recount in numbers, and the clocks of the log that they hold.
 
-Here: values alone. Not here: where they come from (assets/recount/records.py), what is made of them.
+Here: only values. Not here: where they come from (assets/recount/records.py), what is made of them.
 """
 
 from collections.abc import Mapping
@@ -72,7 +72,7 @@ class RecountRules:
         return any(us is not None for us in (self.idle, self.clock_tolerance_us, self.emit_every_us))
 
 
-OUTCOMES = ("untimed", "duplicate", "mistaken", "early", "late_arrival")
+RECORD_OUTCOMES = ("untimed", "duplicate", "mistaken", "early", "late_arrival")
 """The outcomes of a record by itself, or by other records of its key, before rule 3."""
 
 

@@ -1,7 +1,7 @@
 """The timelines of the recount between two ranges of the log, and as arrays of the loop within one.
 
-Here: records and timelines as tables go in, timelines come out. Not here: the loop (loop.py), the query that finds
-the records (record_sql.py).
+Here: records and timelines as tables go in, timelines come out. Not here: the loop (resources/recount/loop.py), the
+query that finds the records (resources/recount/record_sql.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tidemark.resources.recount.ends import FIRST_US, NONE, Numbers, close_times, last_close_times
-from tidemark.resources.recount.loop import ALLOWS, LAST, SPLIT, LineRecords, LineState, LoopRules, loop_for
+from tidemark.resources.recount.loop import ALLOWS, LAST, SPLIT_COLUMNS, LineRecords, LineState, LoopRules, loop_for
 from tidemark.resources.recount.record_sql import gaps_of_records
 from tidemark.resources.recount.rules import RecountRules, ints
 
@@ -61,11 +61,11 @@ def walk(records: pa.Table, timelines: pa.Table, rules: RecountRules) -> tuple[N
     order = np.concatenate(of_lines)
     ready = _records_of(records.take(order) if len(lines) > 1 else records, ended[places][order], rules)
     are_here = pc.is_in(timelines["_timeline"], lines)
-    before = {row["_timeline"]: row for row in timelines.filter(are_here).to_pylist()}
+    states = {row["_timeline"]: row for row in timelines.filter(are_here).to_pylist()}
     numbers, loop, begin = _numbers_of(rules), loop_for(len(records)), 0
-    after = []
+    rows_after = []
     for line, rows in zip(lines.to_pylist(), of_lines, strict=True):
-        state, end = before.get(line, {}), begin + len(rows)
+        state, end = states.get(line, {}), begin + len(rows)
         of_line = LineRecords(*(column[begin:end] for column in ready.arrays))
         splits, names, of_line = _with_splits(of_line, ready.pairs, state.get("splits") or (), rules)
         closes = [_or_none(us) for us in state.get("max_close") or ()]
@@ -77,28 +77,29 @@ def walk(records: pa.Table, timelines: pa.Table, rules: RecountRules) -> tuple[N
             *map(_or_none, (state.get("watermark"), state.get("computed"), period, state.get("last_clock")))
         )
         below[places[rows]], *line_after = loop(of_line, start, splits, latest, numbers)
-        after.append(
+        rows_after.append(
             _row_after(line, LineState(*map(int, line_after)), zip(names, splits.tolist(), strict=True), rules)
         )
-        after[-1]["max_close"] = [us if us != NONE else None for us in latest.tolist()]
+        rows_after[-1]["max_close"] = [us if us != NONE else None for us in latest.tolist()]
         begin = end
-    others = timelines.filter(pc.invert(are_here))
+    other_lines = timelines.filter(pc.invert(are_here))
     unmoved = [
-        others[field.name].cast(field.type)
-        if field.name in others.column_names
-        else pa.nulls(len(others), field.type)
+        other_lines[field.name].cast(field.type)
+        if field.name in other_lines.column_names
+        else pa.nulls(len(other_lines), field.type)
         for field in _AFTER
     ]
-    return below, pa.concat_tables([pa.table(unmoved, schema=_AFTER), pa.Table.from_pylist(after, schema=_AFTER)])
+    moved = pa.Table.from_pylist(rows_after, schema=_AFTER)
+    return below, pa.concat_tables([pa.table(unmoved, schema=_AFTER), moved])
 
 
-def _row_after(line: str, after: LineState, splits: Iterator[tuple[_Split, list[int]]], rules: RecountRules) -> Any:
+def _row_after(line: str, state: LineState, splits: Iterator[tuple[_Split, list[int]]], rules: RecountRules) -> Any:
     """Return a timeline after its records, as `walk` takes it."""
     tolerances = {source.name: source.out_of_orderness_us for source in rules.sources}
-    seen, watermark, period, last = (us if us != NONE else None for us in after)
+    published, watermark, period, last = (us if us != NONE else None for us in state)
     return {
         "_timeline": line,
-        "watermark": seen,
+        "watermark": published,
         "computed": watermark,
         "clock": period * rules.emit_every_us if rules.emit_every_us and period is not None else None,
         "last_clock": last,
@@ -152,8 +153,8 @@ def _ended(records: pa.Table, rules: RecountRules) -> Numbers:
     timed = np.flatnonzero(clock != NONE)  # the clock does not go back
     begins = clock[timed] // every_us * every_us
     place = np.searchsorted(clock[timed], begins, "left") - 1
-    start, before = _or_none(rules.start_clock_us), _or_none(rules.start_ended_us)
-    ended[timed] = np.where(place >= 0, clock[timed][place], np.where(start < begins, start, before))
+    start_us, start_ended_us = _or_none(rules.start_clock_us), _or_none(rules.start_ended_us)
+    ended[timed] = np.where(place >= 0, clock[timed][place], np.where(start_us < begins, start_us, start_ended_us))
     return ended
 
 
@@ -181,7 +182,7 @@ def _records_of(records: pa.Table, ended: Numbers, rules: RecountRules) -> _Read
     silence_us = 1 + (rules.idle_timeout_us or 0)
     limits = (clock - silence_us, np.where(ended == NONE, clock, ended) - silence_us)
     gaps = {name: ints(records[name]) for name in gaps_of_records(rules)}
-    reached, ended_reached = ([last_close_times(window, limit) for window in rules.windows] for limit in limits)
+    by_silence, ended_by_silence = ([last_close_times(window, limit) for window in rules.windows] for limit in limits)
     arrays = LineRecords(
         t=t,
         allows=np.where(moving == NONE, NONE, np.maximum(np.where(moving == NONE, 0, moving) - tolerance, FIRST_US)),
@@ -191,8 +192,8 @@ def _records_of(records: pa.Table, ended: Numbers, rules: RecountRules) -> _Read
         closes=_side_by_side(
             [close_times(window, moving, gaps.get(f"gap{n}")) for n, window in enumerate(rules.windows)], len(t)
         ),
-        reached=_side_by_side(reached, len(t)),
-        ended_reached=_side_by_side(ended_reached, len(t)),
+        silence_closes=_side_by_side(by_silence, len(t)),
+        ended_silence_closes=_side_by_side(ended_by_silence, len(t)),
     )
     return _Ready(arrays, pairs)
 
@@ -206,14 +207,15 @@ def _with_splits(
 ) -> tuple[Numbers, list[_Split], LineRecords]:
     """Return the splits of a timeline, rows of SPLIT, what they are called, and its records with their places."""
     if not rules.uses_splits:
-        return np.zeros((0, len(SPLIT)), np.int64), [], records
+        return np.zeros((0, len(SPLIT_COLUMNS)), np.int64), [], records
     of = {source.name: source for source in rules.sources}
     listed = {(source.name, part) for source in rules.sources for part in source.splits}
-    before = {(split["source"], split["split"]): (split["max_t"], split["last_clock"]) for split in carried}
-    each, places = np.unique(records.split, return_inverse=True)
-    rows, names = [], [*dict.fromkeys([*(pairs[number] for number in each.tolist()), *sorted(listed), *before])]
+    carried_by_split = {(split["source"], split["split"]): (split["max_t"], split["last_clock"]) for split in carried}
+    numbers, places = np.unique(records.split, return_inverse=True)
+    splits_here = [pairs[number] for number in numbers.tolist()]
+    rows, names = [], [*dict.fromkeys([*splits_here, *sorted(listed), *carried_by_split])]
     for name, part in names:
-        source, (max_t, last_us) = of[name], before.get((name, part), (None, None))
+        source, (max_t, last_us) = of[name], carried_by_split.get((name, part), (None, None))
         waited_us, since_us = (0, None) if part is None else source.waits_of_splits.get(part, (0, None))
         is_listed = (name, part) in listed
         row = (

@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 from pyspark.sql import SparkSession
 
 from tidemark.resources.delta.log import (
-    Commit,
-    Layout,
     OpenedTable,
+    TableCommit,
+    TableLayout,
     check_readable,
     commit_of,
     entries_of,
@@ -200,7 +200,7 @@ def _check_same(folder: Place, now: OpenedTable, last: FileState | None) -> None
         )
 
 
-def _order_of(commit: Commit, before_us: int | None) -> int:
+def _order_of(commit: TableCommit, before_us: int | None) -> int:
     """Return the order time of a commit: after the one before it, and just after that if it has no time itself."""
     if before_us is None:
         return commit.at_us or 0
@@ -316,28 +316,28 @@ class _Walk:
                 is_of_pipeline=is_of_pipeline,
             )
 
-    def _layout_before(self, commits: Sequence[Commit], layout: Layout | None, version: int) -> Layout:
+    def _layout_before(self, commits: Sequence[TableCommit], layout: TableLayout | None, version: int) -> TableLayout:
         """Return the layout of the table before some commits: the known one, or that of the version before."""
         if layout is not None:
             return layout
         is_as_after = all(commit.metadata is None and commit.protocol is None for commit in commits)
         return self._layout_at(commits[0]) if is_as_after else open_table(self.folder, version).layout
 
-    def _layout_at(self, commit: Commit) -> Layout:
+    def _layout_at(self, commit: TableCommit) -> TableLayout:
         if commit.metadata is not None and commit.protocol is not None:
-            return self.now.layout.after(commit)
+            return self.now.layout.after_commit(commit)
         is_newest = commit.version == self.now.version
         return (self.now if is_newest else open_table(self.folder, commit.version)).layout
 
-    def _layout_after(self, layout: Layout, commit: Commit) -> Layout:
-        after = layout.after(commit)
+    def _layout_after(self, layout: TableLayout, commit: TableCommit) -> TableLayout:
+        after = layout.after_commit(commit)
         table_id = self.last.digest if self.last is not None else layout.table_id
         if after.table_id != table_id:
             raise _replaced(self.folder, table_id, after.table_id)
         check_readable(self.folder, after)
         return after
 
-    def _commit(self, version: int) -> Commit:
+    def _commit(self, version: int) -> TableCommit:
         """Return an entry of the log.
 
         Raises:

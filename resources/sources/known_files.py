@@ -34,7 +34,7 @@ from tidemark.timeops.errors.printable import printable
 from tidemark.timeops.spec import FilesSource
 
 if TYPE_CHECKING:
-    from tidemark.resources.places.stores import Stored
+    from tidemark.resources.places.stores import StoredFile
 
 Check = Callable[[str, FilesSource, int], Columns]
 """Says whether a file fits its source, see `check_json` and others in columns.py."""
@@ -269,7 +269,7 @@ class Candidate:
 
 
 def candidate(
-    path: str, name: str, state: FileState | None, *, reread: bool = False, stored: "Stored | None" = None
+    path: str, name: str, state: FileState | None, *, reread: bool = False, stored: "StoredFile | None" = None
 ) -> Candidate | None:
     """Look at a file without opening it; return None if it is gone or was read as it is.
 
@@ -297,7 +297,7 @@ def candidate(
 
 
 def _candidate(
-    path: str, name: str, state: FileState | None, entry: "os.stat_result | Stored", *, reread: bool
+    path: str, name: str, state: FileState | None, entry: "os.stat_result | StoredFile", *, reread: bool
 ) -> Candidate | None:
     last = os.path.basename(path)
     if any(sign == ":" or sign < " " or "\ud800" <= sign <= "\udfff" for sign in last):

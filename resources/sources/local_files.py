@@ -33,7 +33,7 @@ from tidemark.timeops.errors import InputError
 from tidemark.timeops.values.locations import odd_part, parts_of_url
 
 if TYPE_CHECKING:
-    from tidemark.resources.places.stores import Stored
+    from tidemark.resources.places.stores import StoredFile
 
 _CHUNK_BYTES = 1 << 20
 LONGEST_LINE = 16 << 20
@@ -81,7 +81,7 @@ class Content:
         return not self.last_line
 
 
-def matching_files(pattern: str, base: Path) -> "Mapping[str, Stored | None]":
+def matching_files(pattern: str, base: Path) -> "Mapping[str, StoredFile | None]":
     """Return the files that a glob matches, by absolute path or URL, without hidden and unfinished ones.
 
     If several paths lead to a file by symbolic links, it is returned once: by the path without a link if there is
@@ -104,7 +104,7 @@ def matching_files(pattern: str, base: Path) -> "Mapping[str, Stored | None]":
     return dict.fromkeys(_on_disk(pattern, base, fixed))
 
 
-def _in_store(pattern: str, fixed: RemotePath) -> "dict[str, Stored]":
+def _in_store(pattern: str, fixed: RemotePath) -> "dict[str, StoredFile]":
     ensure_answers(fixed)
     start = len(fixed.key) + 1 if fixed.key else 0
     listed = fixed.listed("/".join(place_of(pattern).parts[len(fixed.parts) :]))

@@ -24,7 +24,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
-from tidemark.resources.delta.log import LOG, Commit, DataFile, Layout, entry_path, place_of
+from tidemark.resources.delta.log import LOG_FOLDER, DataFile, TableCommit, TableLayout, entry_path, place_of_file
 from tidemark.resources.places.place import Place, in_delta, spark_url, temporary_place, write_whole
 from tidemark.resources.sources.columns import check_names, names_there, wanted_columns
 from tidemark.resources.sources.conversion import fit_error, holds, types_in, values_to_keep
@@ -61,7 +61,7 @@ class Before:
     """
 
     version: int
-    layout: Layout
+    layout: TableLayout
     files: tuple[DataFile, ...] | None
 
 
@@ -93,7 +93,7 @@ class TableVersion:
     size: int
     rows: int
     files: tuple[DataFile, ...]
-    layout: Layout
+    layout: TableLayout
     entry: tuple[int, int]
     passed_over: str = ""
     is_timed: bool = True
@@ -165,11 +165,11 @@ _BY_FEED = (
 def judged(
     source: DeltaSource,
     folder: Place,
-    commits: Sequence[Commit],
-    layout: Layout,
+    commits: Sequence[TableCommit],
+    layout: TableLayout,
     at_us: int,
     *,
-    layout_before: Callable[[int], Layout],
+    layout_before: Callable[[int], TableLayout],
     is_of_pipeline: bool,
 ) -> TableVersion:
     """Return the version to read for one commit, or for the commits of one batch of another pipeline.
@@ -203,7 +203,7 @@ def judged(
 
 
 def _before(
-    version: int, layout_at: Callable[[int], Layout], lost: Mapping[str, DataFile], added: Sequence[DataFile]
+    version: int, layout_at: Callable[[int], TableLayout], lost: Mapping[str, DataFile], added: Sequence[DataFile]
 ) -> Before:
     """Return the table before commits that removed rows."""
     layout = layout_at(version)
@@ -213,7 +213,7 @@ def _before(
 
 
 def _how_changed(
-    source: DeltaSource, folder: Place, commits: Sequence[Commit], layout: Layout, *, is_of_pipeline: bool
+    source: DeltaSource, folder: Place, commits: Sequence[TableCommit], layout: TableLayout, *, is_of_pipeline: bool
 ) -> tuple[How, tuple[DataFile, ...], str]:
     """Return how a version that changes rows is read, its files, and a sentence if it is not read.
 
@@ -256,7 +256,7 @@ def _how_changed(
     return "changed", (), ""
 
 
-def check_fits(source: DeltaSource, folder: Place, layout: Layout, version: int) -> None:
+def check_fits(source: DeltaSource, folder: Place, layout: TableLayout, version: int) -> None:
     """Check that a table has the columns of the spec; their types are checked when rows are read.
 
     Raises:
@@ -274,7 +274,7 @@ def check_files(folder: Place, paths: Sequence[str], version: int, what: str) ->
         InputError: A file was deleted.
     """
     for path in paths:
-        if not place_of(path, folder).exists():
+        if not place_of_file(path, folder).exists():
             raise InputError(
                 f"{path_of(folder, version)} {what} {path}, and this file is gone",
                 expected="all files of versions that have not been read yet",
@@ -284,7 +284,7 @@ def check_files(folder: Place, paths: Sequence[str], version: int, what: str) ->
             )
 
 
-def _net(commits: Sequence[Commit]) -> tuple[list[DataFile], dict[str, DataFile]]:
+def _net(commits: Sequence[TableCommit]) -> tuple[list[DataFile], dict[str, DataFile]]:
     """Return the files that commits added together, and the earlier files that they removed.
 
     A file that one of them added and a later one removed is in neither: so an undone attempt leaves no trace. Neither
@@ -496,12 +496,12 @@ def _whole(spark: SparkSession, version: TableVersion, place: Place) -> _Rows:
     return _Rows.of(scan, version.layout.columns, file, at["row_index"] + 1, F.lit(version.modified_us))
 
 
-def _added(spark: SparkSession, versions: Sequence[TableVersion], layout: Layout, place: Place) -> _Rows:
+def _added(spark: SparkSession, versions: Sequence[TableVersion], layout: TableLayout, place: Place) -> _Rows:
     """Return the rows of the files that versions of one layout added."""
     table = _new_place(place)
     lines = [{"protocol": _protocol(layout)}, {"metaData": _metadata(layout)}]
     lines += [{"add": _file_action(version, file)} for version in versions for file in version.files]
-    write_whole(table / LOG / f"{0:020}.json", "\n".join(map(json.dumps, lines)) + "\n")
+    write_whole(table / LOG_FOLDER / f"{0:020}.json", "\n".join(map(json.dumps, lines)) + "\n")
     scan = spark.read.format("delta").load(in_delta(table))
     position = scan.metadataColumn("_metadata")["row_index"] + 1
     return _Rows.of(scan, layout.columns, F.col(_FILE), position, F.col(_AT))
@@ -512,7 +512,7 @@ def _new_place(place: Place) -> Place:
     return place / uuid4().hex
 
 
-def _protocol(layout: Layout) -> Mapping[str, Any]:
+def _protocol(layout: TableLayout) -> Mapping[str, Any]:
     """Return the features that a reader must know; with deletion vectors Delta numbers the rows of files."""
     protocol = json.loads(layout.protocol)
     named = (
@@ -524,7 +524,7 @@ def _protocol(layout: Layout) -> Mapping[str, Any]:
     return {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}
 
 
-def _metadata(layout: Layout) -> Mapping[str, Any]:
+def _metadata(layout: TableLayout) -> Mapping[str, Any]:
     """Return the layout with two more columns, whose values are in the log: the origin of a row, and its time."""
     settings = {name: value for name, value in layout.settings if name in _SETTINGS}
     fields = [_column(field) for field in json.loads(layout.schema)["fields"]]

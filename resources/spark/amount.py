@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # writing control tables must not wait for PySpark
 FEW_ROWS = 50_000
 """The most rows that this process takes from Spark as one answer."""
 
-FEW_BYTES = 4_000_000
+_FEW_BYTES = 4_000_000
 """The most bytes of input that are taken for few records: how many it holds is not known before it is read."""
 
 KEPT_ROWS = 1_000_000
@@ -48,7 +48,7 @@ class Amount:
     @staticmethod
     def of_bytes(size: int) -> "Amount":
         """Return how many records input of some bytes has."""
-        return FEW if size <= FEW_BYTES else ANY
+        return FEW if size <= _FEW_BYTES else ANY
 
     @property
     def are_few(self) -> bool:

@@ -1,6 +1,7 @@
 """The choice of Spark: this process, a cluster, a Spark Connect server, or the server of `tidemark serve`.
 
-Here: choosing, and connecting to a server. Not here: sessions of this process and the settings of all (session.py).
+Here: choosing, and connecting to a server. Not here: sessions of this process and the settings of all
+(resources/spark/session.py).
 """
 
 import atexit
@@ -22,7 +23,14 @@ from tidemark.resources.settings import SPARK_VARIABLE, Settings
 from tidemark.resources.spark.class_cache import make_in_background
 from tidemark.resources.spark.client import allow_deep_plans, release_in_a_thread
 from tidemark.resources.spark.delta_jars import delta_package, store_packages
-from tidemark.resources.spark.server import address_of, answers, find_note, is_here, is_there, known_otherwise
+from tidemark.resources.spark.server import (
+    find_note,
+    is_answering,
+    is_here,
+    is_there,
+    known_otherwise,
+    server_address,
+)
 from tidemark.resources.spark.session import (
     PACKAGES,
     SERVED_SETTINGS,
@@ -34,7 +42,7 @@ from tidemark.resources.spark.session import (
     use_stores,
     with_little_memory,
     with_one_compiler,
-    without_tables,
+    without_delta,
 )
 from tidemark.timeops.computing.session import is_local
 from tidemark.timeops.errors import MachineError, SpecError
@@ -82,13 +90,13 @@ def choose_spark(settings: Settings, inputs: Iterable[str | Place] = (), *, tabl
     If Spark's UI is wanted, the Spark is in this process.
 
     The inputs are paths and URLs that sources are read from. Without tables a Spark of this process starts without
-    Delta Lake, see `without_tables`.
+    Delta Lake, see `without_delta`.
 
     Raises:
         SpecError: The UI is wanted, but the Spark is not in this process.
     """
     choice = _choice(settings, stores_of(settings, inputs) if tables else ())
-    return choice if tables or choice.is_remote else replace(choice, config=without_tables(choice.config))
+    return choice if tables or choice.is_remote else replace(choice, config=without_delta(choice.config))
 
 
 def _choice(settings: Settings, stores: tuple[str, ...]) -> SparkChoice:
@@ -97,7 +105,7 @@ def _choice(settings: Settings, stores: tuple[str, ...]) -> SparkChoice:
         return _with_ui(named, stores)
     if named is not None:
         if named.startswith("sc://"):
-            return _remote(named, f"Spark Connect at {address_of(named)}", stores)
+            return _remote(named, f"Spark Connect at {server_address(named)}", stores)
         if not _MASTERS.fullmatch(named):
             raise SpecError(
                 f"{SPARK_VARIABLE} is {named!r}",
@@ -155,14 +163,14 @@ def open_session(choice: SparkChoice, tell: Callable[[str], None] = lambda _doin
 @contextmanager
 def spark_as_found() -> Iterator[None]:
     """Leave the Spark of this process as it is: stop one that the block starts, restore the settings of another."""
-    before = session_of_process()
-    settings = dict(before.conf.getAll) if before is not None else {}
+    session_before = session_of_process()
+    settings = dict(session_before.conf.getAll) if session_before is not None else {}
     try:
         yield
     finally:
         session = session_of_process()
         with suppress(OSError, Py4JError):  # its Java may have ended
-            if session is not None and before is None:
+            if session is not None and session_before is None:
                 session.stop()
             elif session is not None:
                 restore_settings(session, settings)
@@ -192,9 +200,9 @@ def _told_while_waiting(cluster: str, tell: Callable[[str], None]) -> Iterator[N
 def _connected(config: Mapping[str, str], stores: Iterable[str]) -> SparkSession:
     """Return a session of the server in the settings; the server forgets it when this process ends."""
     url = config[_REMOTE]
-    if not answers(url):
+    if not is_answering(url):
         raise MachineError(
-            f"No Spark Connect server listens at {address_of(url)}.",
+            f"No Spark Connect server listens at {server_address(url)}.",
             expected=f"the server that {SPARK_VARIABLE} names",
             remedy=f"start it, or unset {SPARK_VARIABLE} to compute in this process.",
         )
@@ -209,14 +217,14 @@ def _connected(config: Mapping[str, str], stores: Iterable[str]) -> SparkSession
         extensions = session.conf.get("spark.sql.extensions", "") or ""
     except Exception as error:
         raise MachineError(
-            f"The Spark Connect server at {address_of(url)} refuses: {error}",
+            f"The Spark Connect server at {server_address(url)} refuses: {error}",
             expected="a server of this version of Spark, and its token if it asks for one",
             remedy="see the server's log.",
         ) from error
     if _DELTA not in extensions:
         packages = ",".join([delta_package(), *store_packages(stores)])
         raise MachineError(
-            f"The Spark Connect server at {address_of(url)} has no Delta Lake.",
+            f"The Spark Connect server at {server_address(url)} has no Delta Lake.",
             expected=f"{_DELTA} in spark.sql.extensions; found {extensions!r}",
             remedy=f"start it with `--packages {packages} --conf spark.sql.extensions={_DELTA} --conf "
             "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog`.",
@@ -245,7 +253,7 @@ def _check_protocol(url: str) -> None:
         grpc.channel_ready_future(channel).result(timeout=_PATIENCE_S)
     except grpc.FutureTimeoutError as error:
         raise MachineError(
-            f"What listens at {address_of(url)} is not a Spark Connect server, or too busy to say so in "
+            f"What listens at {server_address(url)} is not a Spark Connect server, or too busy to say so in "
             f"{_PATIENCE_S:g} s.",
             expected=f"the server that {SPARK_VARIABLE} names",
             remedy=f"correct the address, start the server, or unset {SPARK_VARIABLE} to compute in this process.",
@@ -255,7 +263,7 @@ def _check_protocol(url: str) -> None:
 
 
 def _leave(session: SparkSession) -> None:
-    """Let the server forget all that this process kept there, if the server is still there."""
+    """Let the server forget everything that this process kept there, if it is still running."""
     with suppress(Exception):
         session.stop()
 
@@ -269,7 +277,7 @@ def _with_ui(named: str | None, stores: tuple[str, ...]) -> SparkChoice:
     if named is not None and not is_local(named):
         raise SpecError(
             f"--spark-ui shows a Spark of this machine, and {SPARK_VARIABLE} names "
-            f"{address_of(named) if named.startswith('sc://') else named}.",
+            f"{server_address(named) if named.startswith('sc://') else named}.",
             expected="nothing, or a master such as local[4]",
             remedy="leave it out; for a cluster write `spark.ui.enabled true` in spark-defaults.conf, with a login",
         )

@@ -1,7 +1,7 @@
-"""Java's cache of loaded classes, by which Spark starts a third faster.
+"""Java's cache of loaded classes, with which Spark starts a third faster.
 
-Here: where the cache is, the options of Java that use it, and making it. Not here: starting Spark (session.py), the
-program whose classes are recorded (class_recording.py).
+Here: where the cache is, the options of Java that use it, and making it. Not here: starting Spark
+(resources/spark/session.py), the program whose classes are recorded (resources/spark/class_recording.py).
 
 Java 25 has an AOT cache (JEP 483, 514, 515): loaded and linked classes, and profiles of their methods. Before it Java
 has an archive of loaded classes (JEP 350). It makes either at the end of a process that recorded its classes. That

@@ -1,6 +1,6 @@
-"""The program that Java's cache of classes is made from: a Spark that does a little of each part of a batch.
+"""The program that fills Java's cache of classes: a Spark session that does a little of everything a batch does.
 
-Not here: where the cache is, and when it is made (class_cache.py).
+Not here: where the cache is, and when it is made (resources/spark/class_cache.py).
 """
 
 import subprocess

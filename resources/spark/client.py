@@ -1,6 +1,7 @@
 """The preparations that a client of Spark Connect needs before it sends long queries.
 
-Here: ways around limits and faults of its libraries. Not here: choosing a server and connecting (choice.py).
+Here: ways around limits and faults of its libraries. Not here: choosing a server and connecting
+(resources/spark/choice.py).
 """
 
 import atexit

@@ -1,7 +1,7 @@
 """The jars of Delta Lake and of stores: the resolver finds them at the first start, later starts reuse them.
 
 Here: their coordinates, the memory of them from one start to the next, and the class path. Not here: starting Spark
-(session.py).
+(resources/spark/session.py).
 
 The resolver takes a second and a half even if there is nothing to download. Spark in this process takes as long again
 to copy its jars to itself. Jars on the class path cost neither.
@@ -103,11 +103,12 @@ def remember_jars(package: str, listed: str) -> None:
 
 def on_class_path(jars: Sequence[str]) -> AbstractContextManager[None]:
     """Put jars on the class path of a Spark that starts during the block, after Spark's own."""
-    before = os.environ.get(_CLASS_PATH)
-    return variable_set(_CLASS_PATH, os.pathsep.join([*([before] if before else []), *jars]) if jars else None)
+    class_path = os.environ.get(_CLASS_PATH)
+    earlier_jars = [class_path] if class_path else []
+    return variable_set(_CLASS_PATH, os.pathsep.join([*earlier_jars, *jars]) if jars else None)
 
 
 def _note(package: str) -> Path:
-    first, _, more = package.partition(",")
-    others = f"_and_{hashlib.sha256(more.encode()).hexdigest()[:8]}" if more else ""
-    return cache_folder() / f"jars_{first.replace(':', '_')}{others}_{version('pyspark')}.json"
+    first, _, other_packages = package.partition(",")
+    suffix = f"_and_{hashlib.sha256(other_packages.encode()).hexdigest()[:8]}" if other_packages else ""
+    return cache_folder() / f"jars_{first.replace(':', '_')}{suffix}_{version('pyspark')}.json"

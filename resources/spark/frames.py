@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType, TimestampType
 from tidemark.timeops.computing.materialize import from_driver
 from tidemark.timeops.expressions.tokens import literal
 
-Value = str | int | bool | None
+PlainValue = str | int | bool | None
 
 
 def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
@@ -22,7 +22,7 @@ def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
     return spark.range(0).select(F.lit(None).cast(schema).alias("row")).select("row.*")
 
 
-def small_frame(spark: SparkSession, rows: Sequence[Sequence[Value]], schema: StructType | str) -> DataFrame:
+def small_frame(spark: SparkSession, rows: Sequence[Sequence[PlainValue]], schema: StructType | str) -> DataFrame:
     """Return few rows of plain values as a local relation, which Spark folds into its plans; a schema may be DDL."""
     columns = StructType.fromDDL(schema) if isinstance(schema, str) else schema
     if not isinstance(columns, StructType):
@@ -36,7 +36,7 @@ def small_frame(spark: SparkSession, rows: Sequence[Sequence[Value]], schema: St
     return spark.sql(query if rows else f"{query} WHERE false")
 
 
-def frame_of(spark: SparkSession, rows: Sequence[Sequence[Value]], schema: StructType) -> DataFrame:
+def frame_of(spark: SparkSession, rows: Sequence[Sequence[PlainValue]], schema: StructType) -> DataFrame:
     """Return any number of rows as a frame, by Arrow: rows of Python would go through Python workers at each read."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
     kinds = to_arrow_schema(schema)
@@ -51,7 +51,7 @@ def readable(frame: DataFrame) -> DataFrame:
     return frame.withColumns(texts) if texts else frame  # Spark Connect refuses none
 
 
-def _literal(value: Value) -> str:
+def _literal(value: PlainValue) -> str:
     if value is None:
         return "NULL"
     if isinstance(value, str):

@@ -1,7 +1,7 @@
 """Access to a Spark of ours over the network: its addresses, its secret, its UI.
 
-Here: these settings, by where it computes. Not here: all others (session.py), the server of `tidemark serve`
-(server.py).
+Here: these settings, by where it computes. Not here: all others (resources/spark/session.py), the server of `tidemark
+serve` (resources/spark/server.py).
 """
 
 import socket
@@ -23,9 +23,9 @@ _LOCAL_ADDRESS = "SPARK_LOCAL_IP"  # the UI has no setting for its address, and 
 def network_settings(master: str, *, ui: bool) -> dict[str, str]:
     """Return settings that admit only the processes that the work needs.
 
-    On this machine alone Spark listens on the loopback address, and asks for a secret that it makes itself. On a
-    cluster the executors have to reach the driver: it asks for a secret as well, and has no UI, unless the cluster's
-    `spark-defaults.conf` says otherwise.
+    Where only this machine computes, Spark listens on the loopback address and requires a secret that it generates
+    itself. On a cluster the executors have to reach the driver: it requires a secret as well, and has no UI, unless
+    the cluster's `spark-defaults.conf` says otherwise.
     """
     if is_local(master):
         return {
@@ -75,11 +75,11 @@ def check_master(master: str) -> None:
 
 def _addresses(master: str) -> list[tuple[str, int]]:
     """Return the addresses of a master; none for masters that are found otherwise, such as YARN's."""
-    kind, _, rest = master.partition("://")
+    kind, _, location = master.partition("://")
     if kind == "spark":
-        urls = [urlsplit(f"//{address}") for address in rest.split(",")]
+        urls = [urlsplit(f"//{address}") for address in location.split(",")]
     elif kind == "k8s":
-        urls = [urlsplit(rest if "://" in rest else f"https://{rest}")]
+        urls = [urlsplit(location if "://" in location else f"https://{location}")]
     else:
         return []
     try:
@@ -101,5 +101,5 @@ def _listens(host: str, port: int) -> bool:
 
 
 def bound_to_loopback(config: Mapping[str, str]) -> AbstractContextManager[None]:
-    """Bind all that a JVM opens to the loopback address, if it is started during the block and computes alone."""
+    """Let a JVM that starts during the block listen only on the loopback address, unless a cluster computes."""
     return variable_set(_LOCAL_ADDRESS, LOOPBACK if is_local(config.get("spark.master", "")) else None)

@@ -1,7 +1,7 @@
 """The Spark Connect server that stays warm between runs: its settings, and how runs on this machine find it.
 
 Here: its note, and its proof that it knows the token, before a run sends the token. Not here: its life
-(pipelines/warm/serving.py), the choice of it (choice.py).
+(pipelines/warm/serving.py), the choice of it (resources/spark/choice.py).
 """
 
 import hmac
@@ -20,7 +20,7 @@ from urllib.parse import urlparse
 
 from filelock import FileLock
 
-PATIENCE_S = 5.0
+_ANSWER_PATIENCE_S = 5.0
 """A run waits this long for the whole answer, also if it comes bit by bit."""
 _BYTES = 32
 PORT = 15002
@@ -60,7 +60,7 @@ def proves(port: int, token: str) -> bool:
     """Return whether the process at a port of this machine knows the token; the token is not sent."""
     question = secrets.token_bytes(_BYTES)
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as connection:
+        with socket.create_connection(("127.0.0.1", port), timeout=_ANSWER_PATIENCE_S) as connection:
             connection.sendall(question)
             return hmac.compare_digest(_receive(connection), _answer(token, question))
     except OSError:
@@ -73,7 +73,7 @@ def _answer(token: str, question: bytes) -> bytes:
 
 def _receive(connection: socket.socket) -> bytes:
     """Return as many bytes as question and answer have; fewer if the other side stops or waits too long."""
-    received, deadline = b"", time.monotonic() + PATIENCE_S
+    received, deadline = b"", time.monotonic() + _ANSWER_PATIENCE_S
     while len(received) < _BYTES and (left := deadline - time.monotonic()) > 0:
         connection.settimeout(left)
         part = connection.recv(_BYTES - len(received))
@@ -98,7 +98,7 @@ class ServerNote:
     @property
     def address(self) -> str:
         """Host and port, without the token: for people."""
-        return address_of(self.url)
+        return server_address(self.url)
 
 
 def server_config(port: int) -> dict[str, str]:
@@ -150,8 +150,9 @@ def find_note(home: Path) -> ServerNote | None:
 def known_otherwise(home: Path, note: ServerNote, stores: Mapping[str, object]) -> str | None:
     """Return the first of some stores that the server has opened in another way for a run; None if there is none.
 
-    A server keeps a store as it was opened first, by its name alone. A bucket of the same name at another address, or
-    with another account, would still be read at the first. Stores that are not known yet are remembered.
+    A server keeps a store as it was opened first, and looks it up only by its name. A bucket of the same name at
+    another address, or with another account, would still be read at the first. Stores that are not known yet are
+    remembered.
 
     Of the options of each store, by its URL, only a digest is kept, with the server's token as its key.
     """
@@ -176,7 +177,7 @@ def _stores_of(home: Path, server: list[int]) -> Mapping[str, str]:
         return {}
 
 
-def address_of(url: str) -> str:
+def server_address(url: str) -> str:
     """Return host and port of a Spark Connect URL."""
     host, port = _place(url)
     return f"{f'[{host}]' if ':' in host else host}:{port}"
@@ -190,11 +191,11 @@ def is_here(url: str) -> bool:
 def is_there(note: ServerNote) -> bool:
     """Return whether the server of a note lives and serves; the token is not sent to find out."""
     token = note.url.rpartition("token=")[2]
-    return proves(note.proof, token) and answers(note.url)
+    return proves(note.proof, token) and is_answering(note.url)
 
 
-def answers(url: str) -> bool:
-    """Return whether a process listens at a Spark Connect URL; a client alone would try for minutes."""
+def is_answering(url: str) -> bool:
+    """Return whether a process listens at a Spark Connect URL; a client would keep trying for minutes."""
     try:
         with socket.create_connection(_place(url), timeout=_PATIENCE_S):
             return True

@@ -1,7 +1,7 @@
 """Spark sessions: the settings that the pipeline's meaning needs, and a local session that starts quietly.
 
 Here: settings, Java, and the folder of a process for the files of its Spark: shuffles, jars, native libraries. Not
-here: the choice of Spark (choice.py), access to it over the network (network.py).
+here: the choice of Spark (resources/spark/choice.py), access to it over the network (resources/spark/network.py).
 """
 
 import os
@@ -162,7 +162,7 @@ def _settings_for_small_data(java: str) -> dict[str, str]:
     }
 
 
-def without_tables(config: Mapping[str, str]) -> dict[str, str]:
+def without_delta(config: Mapping[str, str]) -> dict[str, str]:
     """Return settings for a command that uses no table and ends soon: it starts and plans fast, nothing else.
 
     They leave out Delta Lake, whose jars need not be there then, and generated code for queries of a few rows.
@@ -216,27 +216,27 @@ def use_stores(session: SparkSession, stores: Iterable[str]) -> None:
 @contextmanager
 def with_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Change settings of a session during the block, and restore them afterwards."""
-    before = {name: session.conf.get(name, None) for name in settings}
+    former_values = {name: session.conf.get(name, None) for name in settings}
     for name, value in settings.items():
         session.conf.set(name, value)
     try:
         yield
     finally:
-        for name, former in before.items():
+        for name, former in former_values.items():
             if former is None:  # it was not set: some have no value then
                 session.conf.unset(name)
             else:
                 session.conf.set(name, former)
 
 
-def restore_settings(session: SparkSession, before: Mapping[str, str]) -> None:
+def restore_settings(session: SparkSession, settings: Mapping[str, str]) -> None:
     """Restore the settings that a session had before, and no other, as far as settings can change."""
     now = session.conf.getAll
-    for name in {*now, *before}:
-        if now.get(name) == before.get(name) or not session.conf.isModifiable(name):
+    for name in {*now, *settings}:
+        if now.get(name) == settings.get(name) or not session.conf.isModifiable(name):
             continue
-        if name in before:
-            session.conf.set(name, before[name])
+        if name in settings:
+            session.conf.set(name, settings[name])
         else:
             session.conf.unset(name)
 
@@ -289,13 +289,13 @@ def local_session(config: Mapping[str, str]) -> SparkSession:
     """
     check_secret(config)
     starts = SparkSession.getActiveSession() is None
-    package, jars, more = config.get(PACKAGES, ""), list[str](), ""
+    package, jars, java_options = config.get(PACKAGES, ""), list[str](), ""
     if starts:
         java = check_java()
         check_master(config.get("spark.master", ""))
         if is_local(config.get("spark.master", "")):
             of_start = package or delta_package()
-            jars, more = known_jars(of_start), options_for(java, of_start)
+            jars, java_options = known_jars(of_start), options_for(java, of_start)
     with (
         _one_start_at_a_time() if starts else nullcontext(),
         bound_to_loopback(config),
@@ -305,7 +305,7 @@ def local_session(config: Mapping[str, str]) -> SparkSession:
         _stderr_to(errors),
     ):
         builder = SparkSession.builder
-        for key, value in (_of_this_process(config, more) if starts else config).items():
+        for key, value in (_of_this_process(config, java_options) if starts else config).items():
             if not (jars and key == PACKAGES):
                 builder = builder.config(key, value)
         try:
@@ -328,8 +328,8 @@ def local_session(config: Mapping[str, str]) -> SparkSession:
 
 
 _with_our_java = WeakSet[SparkSession]()
-"""The session whose Java this process has started, with our options: to ask for its locale would take seconds, in
-which Java loads the tables of all languages."""
+"""The session whose Java this process has started, with our options: asking for its locale would take seconds,
+because Java then loads the tables of all languages."""
 
 
 @cache

@@ -36,7 +36,7 @@ from tidemark.resources.settings import Settings
 from tidemark.resources.sources import kafka_records
 from tidemark.resources.spark import amount
 from tidemark.resources.spark.session import local_session, session_config
-from tidemark.resources.tables import BATCHES, REBUILD
+from tidemark.resources.tables import BATCHES, REBUILD_FOLDER
 from tidemark.resources.workspace import SpecFile
 
 KILLED = -signal.SIGKILL
@@ -132,7 +132,9 @@ def commit_name(lake: Lake, table: str) -> str | None:
     Of a table that a rebuild makes it begins with `beside`.
     """
     name = _commit_name(lake, table)
-    return f"beside {name}" if name and isinstance(lake.root, Path) and lake.root.parent.name == REBUILD else name
+    return (
+        f"beside {name}" if name and isinstance(lake.root, Path) and lake.root.parent.name == REBUILD_FOLDER else name
+    )
 
 
 def _commit_name(lake: Lake, table: str) -> str | None:

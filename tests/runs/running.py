@@ -290,7 +290,7 @@ def begin_elsewhere(workspace: Workspace) -> Plan:
         "ingest",
         this_process("another run"),
         workspace.clock.now(),
-        after=last.batch_id if last else None,
+        last_batch=last.batch_id if last else None,
         first_seq=workspace.progress.log_end(),
         end_seq=None,
         input={},

@@ -339,7 +339,7 @@ def test_rows_are_blanked_and_older_files_deleted_and_all_that_is_left_is_search
     store.put("warehouse/shop/case.yaml", b"email: person-4@example.org")
     traces, count = traces_in(store.folder / "warehouse", sought, set())
     assert (len(traces), count) == (2, 6)
-    newest = lake.opened.seen("raw_events")
+    newest = lake.opened.version_at("raw_events")
     made = lake.rewrite("raw_events", [*newest.sizes], blanking(np.array([4])), attempt=9, expect=newest.number)
     assert (
         lake.rewrite("raw_events", [*newest.sizes], blanking(np.array([4])), attempt=9, expect=newest.number) == made
@@ -399,7 +399,7 @@ def _begin(folder: Place, name: str, together: Barrier, outcomes: "multiprocessi
         together.wait(60)
         try:
             log.begin(
-                "process", this_process(name), now, after=None, first_seq=0, end_seq=1, input={}, fingerprint="f"
+                "process", this_process(name), now, last_batch=None, first_seq=0, end_seq=1, input={}, fingerprint="f"
             )
         except BusyError:
             outcomes.put((number, LOST))

@@ -46,7 +46,7 @@ class Cause:
     shortfalls: tuple[Shortfall, ...]
 
 
-def cause_of(log: LogTables, letters: pa.Table, around: "Around") -> Cause:
+def cause_of_loss(log: LogTables, letters: pa.Table, around: "Around") -> Cause:
     """Return why the records of some letters were lost, which are LETTERS."""
     behind = letters.filter(pc.is_valid(letters["watermark_set_by"]))
     pulls, pull, over, out_of_orderness_us = pulls_of(behind), None, None, tolerance_us(log.workspace.spec)

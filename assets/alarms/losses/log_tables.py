@@ -34,4 +34,4 @@ class LogTables:
 
     def seen(self, table: str) -> Version:
         """Return a table with the statistics of its files."""
-        return self.workspace.lake.opened.seen(table, self.version(table))
+        return self.workspace.lake.opened.version_at(table, self.version(table))

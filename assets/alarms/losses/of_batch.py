@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.assets.alarms.losses.causes import Around, Cause, around_of, cause_of
+from tidemark.assets.alarms.losses.causes import Around, Cause, around_of, cause_of_loss
 from tidemark.assets.alarms.losses.log_tables import LogTables
 from tidemark.assets.alarms.losses.rates import Losses, losses_since
 from tidemark.assets.alarms.losses.sentences import in_two_lines
@@ -43,7 +43,7 @@ class BatchLosses:
 
     def cause(self, letters: pa.Table) -> Cause:
         """Return why the records of some of the letters were lost."""
-        return cause_of(self.log, letters, self.around)
+        return cause_of_loss(self.log, letters, self.around)
 
     @property
     def newest_seq(self) -> int:
@@ -76,4 +76,4 @@ def lost_lately(workspace: Workspace) -> tuple[str, ...]:
     if losses.newest is None:
         return ()
     letters = losses.newest_letters
-    return in_two_lines(losses.newest, cause_of(log, letters, around_of(log, letters)), workspace.spec)
+    return in_two_lines(losses.newest, cause_of_loss(log, letters, around_of(log, letters)), workspace.spec)

@@ -43,7 +43,7 @@ def beyond(losses: Losses, limit: float, levels: RateLevels) -> Beyond:
     for loss in losses.rates:
         if loss.beyond(limit, levels.min_records):
             by_whose[loss.column, loss.value].append(loss)
-    sentences = [in_words(losses_of[0]) + _elsewhen(losses_of) for losses_of in by_whose.values()]
+    sentences = [loss_in_words(losses_of[0]) + _elsewhen(losses_of) for losses_of in by_whose.values()]
     ending = [f"and {len(sentences) - _MOST_NAMED} more"] if len(sentences) > _MOST_NAMED else []
     letters = losses.letters
     if by_whose and ("", "") not in by_whose:
@@ -62,7 +62,7 @@ def _elsewhen(losses: Sequence[Loss]) -> str:
     return f", and in {n_others} other period{'s' if n_others > 1 else ''}" if n_others else ""
 
 
-def in_words(loss: Loss) -> str:
+def loss_in_words(loss: Loss) -> str:
     """Say what was lost, and for which reasons."""
     share = f"{loss.percent:.1f}" if loss.percent >= 1 or not loss.lost else f"{loss.percent:.2g}"
     reasons = sorted(loss.refused.items(), key=lambda item: (-item[1], item[0]))
@@ -117,7 +117,7 @@ def _of_pull(pull: Pull, cause: Cause, spec: Spec) -> str:
 
 def in_two_lines(loss: Loss, cause: Cause, spec: Spec) -> tuple[str, ...]:
     """Say what was lost, and why and what to do about it."""
-    return tuple(line for line in (in_words(loss), advice(cause, spec)) if line)
+    return tuple(line for line in (loss_in_words(loss), advice(cause, spec)) if line)
 
 
 def _who(trait: Trait) -> str:

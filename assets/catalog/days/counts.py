@@ -41,7 +41,7 @@ def days_of_batches(workspace: Workspace, *, after: int) -> Mapping[str, Mapping
 
     A day that has lost results and got none has 0: a late event can join a session to that of the day before.
     """
-    batches = [commit.batch_id for commit in workspace.batches.history("process", after=after)]
+    batches = [commit.batch_id for commit in workspace.batches.history("process", after_batch=after)]
     days_written = {**_days_written(workspace, batches)}
     since = workspace.batches.commit_of(after) if batches else None
     if since is None:

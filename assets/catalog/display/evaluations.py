@@ -42,10 +42,11 @@ def evaluation_of(
 def _details(checked: Checked) -> show.Metadata:
     metadata: show.Metadata = {name: dg.MetadataValue.float(float(n)) for name, n in checked.numbers.items()}
     if checked.measured:
-        apart = sum(abs(count.found - count.expected) for count in checked.measured)
+        apart = sum(abs(count.actual - count.expected) for count in checked.measured)
         metadata["difference"] = dg.MetadataValue.int(apart)  # a number, so that Dagster plots it
         counts = [
-            {"subject": count.subject, "expected": count.expected, "found": count.found} for count in checked.measured
+            {"subject": counted.subject, "expected": counted.expected, "found": counted.actual}
+            for counted in checked.measured
         ]
         metadata["counts"] = show.rows_as_table(counts)
     if checked.sample:

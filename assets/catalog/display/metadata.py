@@ -18,7 +18,7 @@ from tidemark.assets.alarms.losses.causes import tolerance_us
 from tidemark.assets.alarms.losses.of_batch import BatchLosses
 from tidemark.assets.batch import Batch
 from tidemark.assets.catalog.display.lateness import lateness_of_batch, tolerances
-from tidemark.assets.time_adjustment import Met, TimeAdjusted
+from tidemark.assets.time_adjustment import TimeAdjusted, UntimelyCounts
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.batches.position import Position, plan_end
@@ -109,7 +109,7 @@ def is_complete(*, complete: bool) -> Metadata:
 
 def table_rows(lake: Lake, name: str) -> Metadata:
     """Show names, types and meaning of a table's columns, how many rows it has now, and where it is."""
-    now, meanings = lake.opened.seen(name), meanings_of(name)
+    now, meanings = lake.opened.version_at(name), meanings_of(name)
     types = sql_types_of(now.schema).items()
     fields = [TableColumn(name=column, type=kind, description=meanings.get(column)) for column, kind in types]
     return {
@@ -129,9 +129,9 @@ def numbers(counts: Mapping[str, int]) -> Metadata:
     return {name: MetadataValue.int(count) for name, count in counts.items()}
 
 
-def _numbers_met(by_source: Mapping[str, Met]) -> Metadata:
+def _numbers_met(by_source: Mapping[str, UntimelyCounts]) -> Metadata:
     """Return early, late and out-of-order events (A2's metrics): of all sources, and of each if there are several."""
-    shown = {"": sum(by_source.values(), Met(0, 0, 0))}
+    shown = {"": sum(by_source.values(), UntimelyCounts(0, 0, 0))}
     if len(by_source) > 1:
         shown |= {f"_{source}": of_source for source, of_source in by_source.items()}
     counts = {}
@@ -211,13 +211,13 @@ def of_time_adjustment(batch: Batch, adjusted: TimeAdjusted) -> Metadata:
         "watermark": MetadataValue.text("none"),
         "refused": counted(counts.refused, of="reason"),
     }
-    if adjusted.after.watermark_us is not None:
-        about["watermark"] = MetadataValue.timestamp(adjusted.after.watermark_us / 1e6)
+    if adjusted.position.watermark_us is not None:
+        about["watermark"] = MetadataValue.timestamp(adjusted.position.watermark_us / 1e6)
         # Of several timelines this is the delay of the largest (A2).
-        delay = workspace.clock.since(adjusted.after.watermark_us)
+        delay = workspace.clock.since(adjusted.position.watermark_us)
         about["watermark_delay"] = MetadataValue.text(_in_words(delay))
         about["watermark_delay_seconds"] = MetadataValue.float(delay.total_seconds())
-        about["watermark_delay_causes"] = MetadataValue.md(_causes_of_delay(workspace, plan, adjusted.after))
+        about["watermark_delay_causes"] = MetadataValue.md(_causes_of_delay(workspace, plan, adjusted.position))
     if workspace.spec.outputs.ordered_events:
         about |= rows_written(counts.ordered)
         about |= table_rows(workspace.lake, tables.ORDERED_EVENTS)

@@ -1,4 +1,4 @@
-"""How the tables would differ if the whole log were judged by the spec as it is now.
+"""How the tables would differ if the present spec judged the whole log.
 
 Here: the comparison with what comes of the log in memory, for `tidemark plan` and `tidemark simulate`. Nothing is
 written. Not here: what changed in the spec (assets/log/spec_changes.py), how large a rebuild is
@@ -20,7 +20,7 @@ from tidemark.assets.judging.replay import replay_all
 from tidemark.assets.log.admissions import REPLAYED_AT, with_instants
 from tidemark.assets.log.retention import kept_answers, kept_letters, kept_results
 from tidemark.assets.log.spec_changes import renamed
-from tidemark.assets.rebuild.differences import are_alike, keys_of, side_by_side, values_of
+from tidemark.assets.rebuild.differences import are_alike, coalesced_keys, compared_columns, side_by_side
 from tidemark.assets.schemas import payload_of, table_schemas
 from tidemark.resources import tables
 from tidemark.resources.workspace import Workspace
@@ -44,8 +44,8 @@ _TIME_OF_LETTER = f"coalesce({c.EVENT_TIME}, {c.ARRIVAL})"
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """A stretch of event time: what differs is looked for in it alone, though the whole log is judged.
+class ComparedStretch:
+    """A stretch of event time: only differences inside it are shown, although the whole log is judged.
 
     Attributes:
         first_us: Its start, microseconds; None for no limit.
@@ -128,7 +128,7 @@ class Preview:
     joins: tuple[TableRows, ...] = ()
 
 
-def preview(workspace: Workspace, scope: Scope, stretch: Stretch | None = None) -> Preview:
+def preview(workspace: Workspace, scope: Scope, stretch: ComparedStretch | None = None) -> Preview:
     """Judge the whole log by the spec, and compare what comes of it with the tables as of the last commit.
 
     A batch has to be committed before. Dead letters are compared, too: all of them, or only some windows'; joins
@@ -139,7 +139,7 @@ def preview(workspace: Workspace, scope: Scope, stretch: Stretch | None = None) 
         SpecError: An expression of the spec does not fit the columns.
     """
     table_schemas(workspace)  # says what is wrong with an expression
-    payload, within = payload_of(workspace), stretch or Stretch()
+    payload, within = payload_of(workspace), stretch or ComparedStretch()
     windows = [window for window in workspace.spec.windows if scope.of_all or window.name in scope.windows]
     joins = workspace.spec.joins if scope.of_all else ()
     results: dict[str, list[DataFrame]] = {window.name: [] for window in windows}
@@ -147,6 +147,7 @@ def preview(workspace: Workspace, scope: Scope, stretch: Stretch | None = None) 
     reasons: Counter[str] = Counter()
     for outcome in replay_all(workspace, joins=bool(joins)):
         for window in windows:
+            # Otherwise each query below would judge all segments again.
             results[window.name].append(computed(outcome.results(window)))
         for join in joins:
             answers[join.name].append(computed(outcome.answers(join)))
@@ -168,7 +169,9 @@ def _most_changed(compared: Iterable[TableRows]) -> tuple[TableRows, ...]:
     return tuple(sorted(compared, key=lambda table: (-table.changed, table.name)))
 
 
-def letters_now(workspace: Workspace, within: Stretch, windows: Iterable[str] | None = None) -> dict[str, int]:
+def letters_now(
+    workspace: Workspace, within: ComparedStretch, windows: Iterable[str] | None = None
+) -> dict[str, int]:
     """Count the dead letters in the tables by reason, of all windows or of some."""
     letters = kept_letters(workspace, workspace.read_base(tables.DEAD_LETTERS))
     return _by_reason(within.of(letters, _TIME_OF_LETTER), windows)
@@ -181,7 +184,7 @@ def _by_reason(letters: DataFrame, windows: Iterable[str] | None) -> dict[str, i
     return {row["reason"]: row["count"] for row in of_these.groupBy("reason").count().collect()}
 
 
-def rows_now(workspace: Workspace, window: WindowSpec, within: Stretch) -> DataFrame | None:
+def table_rows_now(workspace: Workspace, window: WindowSpec, within: ComparedStretch) -> DataFrame | None:
     """Return the rows that the table of a window has, in a stretch; None where there is no table."""
     name = renamed(workspace).get(window.name, window.name)
     table = tables.window_table(name)
@@ -190,7 +193,7 @@ def rows_now(workspace: Workspace, window: WindowSpec, within: Stretch) -> DataF
     return within.of(kept_results(workspace, name, workspace.read_base(table)), "window_start").drop(c.BATCH)
 
 
-def answers_now(workspace: Workspace, join: JoinSpec, within: Stretch) -> DataFrame | None:
+def answers_now(workspace: Workspace, join: JoinSpec, within: ComparedStretch) -> DataFrame | None:
     """Return the rows that the table of a join has, in a stretch; None where there is no table."""
     table = tables.join_table(join.name)
     if not workspace.lake.exists(table):
@@ -199,12 +202,12 @@ def answers_now(workspace: Workspace, join: JoinSpec, within: Stretch) -> DataFr
 
 
 def _of_window(
-    workspace: Workspace, window: WindowSpec, pieces: Sequence[DataFrame], last: Outcome, within: Stretch
+    workspace: Workspace, window: WindowSpec, pieces: Sequence[DataFrame], last: Outcome, within: ComparedStretch
 ) -> TableRows:
     made = passing(last_revisions(reduce(DataFrame.unionByName, pieces), window))
     name = renamed(workspace).get(window.name, window.name)
     after = within.of(kept_results(workspace, name, made), "window_start")
-    rows = rows_now(workspace, window, within)
+    rows = table_rows_now(workspace, window, within)
     before = after.limit(0) if rows is None else rows
     if set(window.key_columns) - {*before.columns}:  # it has other groups: no row can be in the table already
         before = before.select("window_start", "window_end")
@@ -215,7 +218,7 @@ def _of_window(
 
 
 def _of_join(
-    workspace: Workspace, join: JoinSpec, pieces: Sequence[DataFrame], last: Outcome, within: Stretch
+    workspace: Workspace, join: JoinSpec, pieces: Sequence[DataFrame], last: Outcome, within: ComparedStretch
 ) -> TableRows:
     answers = reduce(DataFrame.unionByName, pieces)
     newest = newest_revisions(answers, row_keys(join)) if join.revises else answers
@@ -247,7 +250,7 @@ def _changed_rows(
         measures: Columns; the first one that is a number says how far a row differs.
     """
     both, has_old, has_new = side_by_side(before, after, key_columns)
-    values = [value for value in values_of(before, after, key_columns) if value != _IS_OPEN]
+    values = [value for value in compared_columns(before, after, key_columns) if value != _IS_OPEN]
     alike = are_alike(before, after, values)
     numbers = [value for value in measures if isinstance(_kind_of(value, before, after), NumericType)]
     is_same = has_old & has_new & alike  # most rows, whose JSON is not needed
@@ -258,7 +261,7 @@ def _changed_rows(
         (has_old & has_new & ~alike).alias("other"),
         (F.col(f"b.{_IS_OPEN}") & (~has_new | (F.col("b._is_final") & ~F.col("a._is_final")))).alias("reopened"),
         _difference(numbers[0] if numbers else None).alias("by"),
-        F.when(~is_same, F.to_json(F.struct(keys_of(before, after, key_columns)))).alias("key"),
+        F.when(~is_same, F.to_json(F.struct(coalesced_keys(before, after, key_columns)))).alias("key"),
         F.when(has_old & ~is_same, _as_json("b", before, values)).alias("b"),
         F.when(has_new & ~is_same, _as_json("a", after, values)).alias("a"),
     )
@@ -276,7 +279,7 @@ def _changed_rows(
     counted = marked.groupBy("start").agg(
         *[F.count_if(which).alias(name) for name, which in counts.items()], largest_row.alias("row")
     )
-    counted = computed(counted)
+    counted = computed(counted)  # three queries read it
     [sums] = counted.agg(*[F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in counts]).collect()
     changed = (F.col("new") + F.col("gone") + F.col("other")).alias("changed")
     text = F.date_format("start", "yyyy-MM-dd HH:mm:ss").alias("text")

@@ -1,7 +1,8 @@
 """Simulations: what other settings would make of the log, and which results would differ, the largest first.
 
 Here: which settings the log can answer for, and one answer for each. Nothing is written. Not here: judging the log by
-another spec and comparing it with the tables (preview.py), what is printed (simulation_answer.py).
+another spec and comparing it with the tables (assets/questions/what_if/preview.py), what is printed
+(assets/questions/what_if/simulation_answer.py).
 """
 
 import json
@@ -13,12 +14,12 @@ from pyspark.sql import DataFrame
 from tidemark.assets.log.retention import first_days
 from tidemark.assets.log.spec_changes import changes_of_spec, ensure_one_file
 from tidemark.assets.questions.what_if.preview import (
-    Stretch,
+    ComparedStretch,
     TableRows,
     answers_now,
     letters_now,
     preview,
-    rows_now,
+    table_rows_now,
 )
 from tidemark.assets.questions.what_if.simulation_answer import Simulated, Simulation
 from tidemark.resources.workspace import SpecFile, Workspace
@@ -36,7 +37,9 @@ class Setting:
     file: SpecFile
 
 
-def simulation_of(workspace: Workspace, settings: Sequence[Setting], within: Stretch | None = None) -> Simulation:
+def simulation_of(
+    workspace: Workspace, settings: Sequence[Setting], within: ComparedStretch | None = None
+) -> Simulation:
     """Judge the whole log by the spec with each of some settings, and compare what comes of it with the tables.
 
     Each answer is what a run with that setting makes of the same log, from its beginning. Nothing is written.
@@ -60,13 +63,13 @@ def simulation_of(workspace: Workspace, settings: Sequence[Setting], within: Str
         )
     for setting in settings:
         _ensure_answerable(workspace, setting)
-    stretch = within or Stretch()
+    stretch = within or ComparedStretch()
     simulated = tuple(_simulated(workspace, setting, stretch) for setting in settings)
     return Simulation(workspace.spec.name, workspace.progress.processed_end(), _today(workspace, stretch), simulated)
 
 
-def _today(workspace: Workspace, within: Stretch) -> Simulated:
-    windows = [_as_it_is(window.name, rows_now(workspace, window, within)) for window in workspace.spec.windows]
+def _today(workspace: Workspace, within: ComparedStretch) -> Simulated:
+    windows = [_as_it_is(window.name, table_rows_now(workspace, window, within)) for window in workspace.spec.windows]
     joins = [_as_it_is(join.name, answers_now(workspace, join, within)) for join in workspace.spec.joins]
     changes = changes_of_spec(workspace)
     keys = ", ".join(f"`{change.path}`" for change in changes)
@@ -86,7 +89,7 @@ def _by_name(tables: Iterable[TableRows]) -> dict[str, TableRows]:
     return {table.name: table for table in tables}
 
 
-def _simulated(workspace: Workspace, setting: Setting, within: Stretch) -> Simulated:
+def _simulated(workspace: Workspace, setting: Setting, within: ComparedStretch) -> Simulated:
     workspace.tell(f"simulating {' '.join(setting.overrides)}")
     differs = preview(replace(workspace, file=setting.file), Scope.ALL, within)
     letters = {reason: after for reason, (_, after) in differs.letters.items() if after}

@@ -1,14 +1,14 @@
 """The answer of a simulation: today and each setting side by side, then the rows that would change most.
 
-Here: its values, as JSON and as a text. Not here: judging the log (simulation.py).
+Here: its values, as JSON and as a text. Not here: judging the log (assets/questions/what_if/simulation.py).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tidemark.assets.questions.what_if.preview import RowChange, TableRows
-from tidemark.assets.questions.words import aligned
+from tidemark.assets.questions.words import AnswerInParts, aligned
 from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ
 
 _MOST_ROWS = 5
@@ -23,7 +23,7 @@ class Simulated:
         settings: Keys and values, as for `--set`; empty for today.
         dead_letters: Numbers of dead letters by reason.
         windows: Numbers of rows by window, in comparison with the tables.
-        notes: What to know of it, in sentences.
+        notes: Sentences about it that a reader needs.
         joins: Numbers of rows by join, in comparison with the tables.
     """
 
@@ -69,7 +69,7 @@ def _change_as_dict(row: RowChange) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Simulation:
+class Simulation(AnswerInParts):
     """The answers for today and for each setting, side by side.
 
     Attributes:
@@ -89,21 +89,14 @@ class Simulation:
         """Today first, then each setting."""
         return (self.today, *self.others)
 
-    @property
-    def text(self) -> str:
-        """The same for a person, as lines."""
-        return text_of(self)
+    def parts(self) -> Iterator[Iterable[str]]:
+        """Show the numbers side by side, then for each setting the rows that would change most."""
+        yield from (_head(self), _numbers(self), _notes(self))
+        yield from (_largest(label, result) for label, result in _labelled(self) if result.settings)
 
     def to_dict(self) -> list[dict[str, Any]]:
         """Return what `tidemark simulate --json` prints: a list, today first."""
         return [result.to_dict() for result in self.results]
-
-
-def text_of(simulation: Simulation) -> str:
-    """Return a simulation as lines for a terminal."""
-    blocks = [list(_head(simulation)), list(_numbers(simulation)), list(_notes(simulation))]
-    blocks += [list(_largest(label, result)) for label, result in _labelled(simulation) if result.settings]
-    return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
 def _labelled(simulation: Simulation) -> list[tuple[str, Simulated]]:

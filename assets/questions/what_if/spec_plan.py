@@ -12,7 +12,7 @@ from tidemark.assets.log.control import due
 from tidemark.assets.log.retention import log_begins_at
 from tidemark.assets.log.spec_changes import changes_of_spec, ensure_one_file, way_on
 from tidemark.assets.questions.what_if.preview import Preview, TableRows, preview
-from tidemark.assets.rebuild.differences import Difference, differences
+from tidemark.assets.rebuild.differences import WindowDifference, window_differences
 from tidemark.assets.rebuild.plan import RebuildPlan, plan_to_spec
 from tidemark.assets.rebuild.work import Work, work_of_rebuild, work_of_run
 from tidemark.resources.places.place import Place
@@ -56,7 +56,7 @@ class SpecPlan:
     differs: Preview | None
     never_taken: tuple[str, ...]
     corrections: tuple[str, ...] = ()
-    corrected: tuple[Difference, ...] = ()
+    corrected: tuple[WindowDifference, ...] = ()
 
     @property
     def name(self) -> str:
@@ -192,5 +192,5 @@ def plan_of(workspace: Workspace) -> SpecPlan:
         differs=preview(workspace, past) if past and not refused else None,
         never_taken=tuple(never_taken(workspace)),
         corrections=corrections,
-        corrected=differences(workspace) if corrections and can_judge and not past and not refused else (),
+        corrected=window_differences(workspace) if corrections and can_judge and not past and not refused else (),
     )

@@ -1,8 +1,8 @@
 """The files that still hold forgotten payload: deleted, and the proof that none is left.
 
 Here: older versions of tables, copies, entries of logs, reports of failed checks; who has to read the correction
-before; the scan of a warehouse. Not here: blanking the log (forgetting.py), Dagster's storage and what a person reads
-(pipelines/operators/forgetting.py).
+before; the scan of a warehouse. Not here: blanking the log (assets/rebuild/decisions/forgetting.py), Dagster's
+storage and what a person reads (pipelines/operators/forgetting.py).
 
 The values themselves are written nowhere. They are read from the files of the log that the blanking commit has
 replaced, so these are deleted last: a process that is killed at any place leaves either these files or the result of
@@ -31,7 +31,7 @@ from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.committed import Published, pipeline_of
 from tidemark.resources.batches.plans import Plan, RebuildInput
 from tidemark.resources.delta.lake import Lake
-from tidemark.resources.delta.log import LOG, commit_of_attempt, place_of
+from tidemark.resources.delta.log import LOG_FOLDER, commit_of_attempt, place_of_file
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.redaction import redact
 from tidemark.resources.delta.upkeep import data_files, erase_old_files
@@ -40,12 +40,12 @@ from tidemark.resources.places.place import (
     Place,
     RemotePath,
     files_below,
+    place_of,
     relative,
     remove_tree,
     resolved,
     write_whole,
 )
-from tidemark.resources.places.place import place_of as named_place
 from tidemark.resources.quality.failures import FOLDER
 from tidemark.resources.sources.records import FILE
 from tidemark.resources.traces import Sought, Trace, trace_in, words_of
@@ -157,7 +157,7 @@ def _pipelines(warehouse: Place) -> list[Place]:
         names = [key.rstrip("/").rpartition("/")[2] for key in warehouse.store.directly_in(warehouse.key)[0]]
     else:
         names = [path.name for path in warehouse.iterdir() if path.is_dir()] if warehouse.is_dir() else []
-    return [warehouse / name for name in sorted(names) if (warehouse / name / tables.BATCHES / LOG).is_dir()]
+    return [warehouse / name for name in sorted(names) if (warehouse / name / tables.BATCHES / LOG_FOLDER).is_dir()]
 
 
 def _followed(root: Place, folder: Place) -> Iterator[tuple[str, int]]:
@@ -174,12 +174,12 @@ def _followed(root: Place, folder: Place) -> Iterator[tuple[str, int]]:
         if comma and row["source"] in reads and number.isdigit():
             newest[place] = max(newest.get(place, -1), int(number))
     for place, version in newest.items():
-        of = pipeline_of(named_place(place))
+        of = pipeline_of(place_of(place))
         if of is not None and resolved(of.root) == resolved(folder):
             yield of.table, version
 
 
-def values_of(workspace: Workspace, items: Sequence[Mapping[str, Any]]) -> Values | None:
+def blanked_values(workspace: Workspace, items: Sequence[Mapping[str, Any]]) -> Values | None:
     """Return the values that decisions have blanked; None where the files that held them are gone.
 
     Raises:
@@ -196,7 +196,7 @@ def values_of(workspace: Workspace, items: Sequence[Mapping[str, Any]]) -> Value
 
 def values_to_forget(workspace: Workspace, rows: Numbers) -> Values:
     """Return the values of rows that are not blanked yet; nothing is written."""
-    version = workspace.lake.opened.seen(tables.RAW_EVENTS, workspace.base_of(tables.RAW_EVENTS))
+    version = workspace.lake.opened.version_at(tables.RAW_EVENTS, workspace.base_of(tables.RAW_EVENTS))
     sought = _sought_in([version.folder / name for name in version.sizes], rows)
     return _values(workspace, sought, rows, are_blank=False)
 
@@ -207,7 +207,7 @@ def _blanked_files(workspace: Workspace, item: Mapping[str, Any]) -> list[Place]
     assert commit is not None  # the item is committed with it
     folder = workspace.lake.path(tables.RAW_EVENTS)
     blanking = commit_of_attempt(folder, commit.table_versions[tables.RAW_EVENTS], commit.plan.attempt)
-    files = [place_of(file.path, folder) for file in blanking.removed] if blanking else []
+    files = [place_of_file(file.path, folder) for file in blanking.removed] if blanking else []
     return files if all(file.is_file() for file in files) else None
 
 
@@ -270,7 +270,7 @@ def _common(workspace: Workspace, sought: Sought) -> frozenset[str]:
     Such a text, like `true` or `add`, does not show where it comes from.
     """
     lake, held = workspace.lake, Sought()
-    for file, _ in files_below(lake.path(tables.WATERMARKS) / LOG, "*.*"):
+    for file, _ in files_below(lake.path(tables.WATERMARKS) / LOG_FOLDER, "*.*"):
         trace = trace_in(file, sought)
         held = held if trace is None else held.and_also(trace.held)
     names = {name for table in workspace.base_of_existing for name in lake.columns(table)}
@@ -305,7 +305,7 @@ def erase(
     with at_work(workspace, plan):
         _refuse_other_rebuild(workspace)
         versions = _taken_back(workspace, plan)
-        values = values_of(workspace, items)
+        values = blanked_values(workspace, items)
         workspace.tell("deleting the files of older versions")
         for folder in tables.COPIES:
             remove_tree(workspace.folder / folder)
@@ -323,7 +323,7 @@ def erase(
 
 
 def _refuse_other_rebuild(workspace: Workspace) -> None:
-    left = Lake(workspace.folder / tables.REBUILD / workspace.spec.name)
+    left = Lake(workspace.folder / tables.REBUILD_FOLDER / workspace.spec.name)
     pending = BatchLog(left).pending() if left.exists(tables.BATCHES) else None
     if pending is not None and not pending.is_left(workspace.clock.now()):
         raise BusyError(f"Another rebuild is at work: {pending.owner}.", remedy="Wait for it, then run again.")
@@ -344,7 +344,7 @@ def _taken_back(workspace: Workspace, plan: Plan) -> dict[str, int]:
 
 def _old_files(workspace: Workspace, version: int) -> set[Place]:
     folder = workspace.lake.path(tables.RAW_EVENTS)
-    stays = {folder / name for name in workspace.lake.opened.seen(tables.RAW_EVENTS, version).sizes}
+    stays = {folder / name for name in workspace.lake.opened.version_at(tables.RAW_EVENTS, version).sizes}
     return {*data_files(folder)} - stays
 
 
@@ -407,7 +407,7 @@ def traces_in(folder: Place, sought: Sought, but: set[Place]) -> tuple[list[Trac
     return sorted(traces, key=lambda trace: str(trace.file)), count
 
 
-def inputs_of(workspace: Workspace, rows: Numbers) -> dict[str, list[str]]:
+def inputs_of_rows(workspace: Workspace, rows: Numbers) -> dict[str, list[str]]:
     """Return the files, topics and tables that rows were read from, by source: these still have their payload."""
     inputs: dict[str, set[str]] = {}
     names = workspace.source_names

@@ -1,8 +1,8 @@
 """Records that are forgotten: the decision, and the log without their payload.
 
 Here: which rows of the log it is about, the control item, blanking them in the batch that switches the tables. Not
-here: the log without these records (assets/log/exclusions.py), the tables that are made again (../shadow.py), old
-files and the proof that nothing is left (erasing.py).
+here: the log without these records (assets/log/exclusions.py), the tables that are made again
+(assets/rebuild/shadow.py), old files and the proof that nothing is left (assets/rebuild/decisions/erasing.py).
 
 A forgotten record is no longer part of the log, like one that `tidemark rejudge` takes out, but it cannot be taken
 back: its number, its arrival and its place in the source stay, its payload is null. Its arrival was right, so the
@@ -26,7 +26,7 @@ from tidemark.assets.log.exclusions import (
     pairs_in,
     ranges_of,
 )
-from tidemark.assets.rebuild.decisions.replaying import refuse_another_past
+from tidemark.assets.rebuild.decisions.replaying import MOST_DECIDED, refuse_another_past
 from tidemark.assets.rebuild.plan import RebuildPlan, plan_rebuild
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
@@ -38,11 +38,9 @@ from tidemark.timeops.errors import SpecError
 from tidemark.timeops.spec.scope import Scope
 from tidemark.timeops.values.instants import no_numbers
 
-MOST = 1_000_000
-"""Records that one decision may name."""
 STAYS = (c.SEQ, c.ARRIVAL, c.CLOCK, c.SOURCE, c.POSITION, FILE, c.BATCH)
 """The columns of the log that a forgotten record keeps."""
-ROWS = "rows"
+ROWS_KEY = "rows"
 _OPEN_END = 2**62  # the place of a control item until the switch assigns one: input may come until then
 
 
@@ -73,12 +71,12 @@ def _ever_at_places(workspace: Workspace) -> tuple[Numbers, Numbers]:
 def blanked(workspace: Workspace) -> Numbers:
     """Return the rows of the log that have lost their payload, in order."""
     items = recorded(workspace, FORGET)
-    return np.unique(np.concatenate([no_numbers(), *map(rows_of, items)]))
+    return np.unique(np.concatenate([no_numbers(), *map(rows_of_item, items)]))
 
 
-def rows_of(item: Mapping[str, Any]) -> Numbers:
+def rows_of_item(item: Mapping[str, Any]) -> Numbers:
     """Return the rows of the log that an item blanks, in order."""
-    return numbers_in(json.loads(item["argument"])[ROWS])
+    return numbers_in(json.loads(item["argument"])[ROWS_KEY])
 
 
 def plan_forgetting(workspace: Workspace, reason: str, rows: Numbers) -> RebuildPlan:
@@ -97,7 +95,7 @@ def plan_forgetting(workspace: Workspace, reason: str, rows: Numbers) -> Rebuild
     refuse_another_past(workspace, "as all of them are made again without the records")
     _refuse_unfit(workspace, rows)
     judged_seqs = np.asarray(excluded(workspace).places_of(rows), np.int64)
-    argument = {"records": ranges_of(judged_seqs), ROWS: ranges_of(rows)}
+    argument = {"records": ranges_of(judged_seqs), ROWS_KEY: ranges_of(rows)}
     item = control_item(_OPEN_END, FORGET, reason, argument=json.dumps(argument, separators=(",", ":")))
     return replace(plan, items=(item,))
 
@@ -112,10 +110,10 @@ def _refuse_unfit(workspace: Workspace, rows: Numbers) -> None:
         )
     if rows[0] < 0 or rows[-1] >= end:
         raise SpecError(f"The log of {name} has {end:,} records", expected=f"numbers from 0 to {end - 1}")
-    if len(rows) > MOST:
+    if len(rows) > MOST_DECIDED:
         raise SpecError(
             f"{len(rows):,} records are too many for one decision",
-            expected=f"at most {MOST:,}",
+            expected=f"at most {MOST_DECIDED:,}",
             remedy="forget them in parts: `AND _arrival_seq < …`",
         )
 
@@ -129,8 +127,8 @@ def blank_rows(workspace: Workspace, plan: Plan, rows: Numbers) -> None:
     """Blank rows of the log, in one commit of the batch that switches the tables."""
     lake, table = workspace.lake, tables.RAW_EVENTS
     expect = workspace.ready(table, plan)
-    bounds = lake.opened.seen(table, expect).bounds_by_file(c.SEQ)
-    files = [file for file in lake.opened.seen(table, expect).sizes if _may_hold(rows, bounds.get(file))]
+    bounds = lake.opened.version_at(table, expect).bounds_by_file(c.SEQ)
+    files = [file for file in lake.opened.version_at(table, expect).sizes if _may_hold(rows, bounds.get(file))]
     workspace.tell(f"blanking {len(rows):,} rows of {table}")
     lake.rewrite(table, files, blanking(rows), attempt=plan.attempt, expect=expect)
 
@@ -180,4 +178,6 @@ def without_values(rows: Numbers) -> Callable[[Mapping[str, Any]], Mapping[str, 
 
 def all_rows(items: Sequence[Mapping[str, Any]]) -> Numbers:
     """Return the rows of the log that some items blank, in order."""
-    return np.unique(np.concatenate([no_numbers(), *(rows_of(item) for item in items if item["kind"] == FORGET)]))
+    return np.unique(
+        np.concatenate([no_numbers(), *(rows_of_item(item) for item in items if item["kind"] == FORGET)])
+    )

@@ -1,7 +1,7 @@
 """Records that are taken out of the log, or back into it: the decision as a control item, and what its clock is then.
 
 Here: the item, and the clocks. Not here: the log without these records (assets/log/exclusions.py), the rebuild
-(../switch.py).
+(assets/rebuild/switch.py).
 """
 
 import json
@@ -12,6 +12,7 @@ import numpy as np
 
 from tidemark.assets.log.control import EXCLUDE, INCLUDE, control_item
 from tidemark.assets.log.exclusions import Excluded, Numbers, excluded, moved_clock, ranges_of
+from tidemark.assets.rebuild.decisions.replaying import MOST_DECIDED
 from tidemark.assets.rebuild.plan import RebuildPlan, plan_rebuild
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import rows_where
@@ -20,7 +21,6 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.spec.scope import Scope
 
-_MOST = 1_000_000
 """Records that one decision may name."""
 _OPEN_END = 2**62
 """The place of a control item until the switch assigns one: input may come until then."""
@@ -79,10 +79,10 @@ def _refuse_unfit(workspace: Workspace, numbers: Numbers, end: int) -> None:
             expected=f"an `_arrival_seq` from 0 to {end - 1}",
             remedy="look it up with `tidemark show SPEC raw_events --where …`",
         )
-    if len(numbers) > _MOST:
+    if len(numbers) > MOST_DECIDED:
         raise SpecError(
             f"{len(numbers):,} records are too many for one decision",
-            expected=f"at most {_MOST:,}",
+            expected=f"at most {MOST_DECIDED:,}",
             remedy="leave them out by a `where` of the windows, or read the input again without them",
         )
 

@@ -1,8 +1,8 @@
 """Dead letters that an operator lets in, or refuses again: the decision, and what the switch writes.
 
 Here: which letters can be let in, and the rows of tables that it touches. Not here: what it means for a record
-(assets/log/admissions.py), which results it changes (../differences.py), judging the log (../shadow.py), the commit
-(../switch.py).
+(assets/log/admissions.py), which results it changes (assets/rebuild/differences.py), judging the log
+(assets/rebuild/shadow.py), the commit (assets/rebuild/switch.py).
 
 Windows are computed again from the log, as in any rebuild of windows. But their tables get only the rows that differ:
 a window that no record came into keeps its row, its revision and its batch.
@@ -49,7 +49,7 @@ from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.scope import Scope
 from tidemark.timeops.values.utc import instant_of
 
-MOST = 1_000_000
+MOST_DECIDED = 1_000_000
 """Records that one decision may name."""
 MOST_FIXES = 1_000
 """Records that one decision may correct: their values are in `log_control`."""
@@ -119,8 +119,10 @@ def plan_replay(
         fixed = pa.array([*by_hand], pa.int64())
         _refuse_unfit(workspace, open_ones.filter(pc.invert(pc.is_in(open_ones[c.SEQ], fixed))))
     records = np.unique(open_ones[c.SEQ].to_numpy())
-    if len(records) > MOST:
-        raise SpecError(f"{len(records):,} records are too many for one decision", expected=f"at most {MOST:,}")
+    if len(records) > MOST_DECIDED:
+        raise SpecError(
+            f"{len(records):,} records are too many for one decision", expected=f"at most {MOST_DECIDED:,}"
+        )
     scope = _scope_of(workspace, open_ones, undo=undo) if len(records) else Scope.NOTHING
     decided = {"records": ranges_of(records), **({"with": by_hand} if by_hand else {})}
     argument = json.dumps(decided, separators=(",", ":"))

@@ -24,7 +24,7 @@ from tidemark.resources.batches.plans import (
     IngestInput,
     Plan,
     RebuildInput,
-    counted,
+    counted_commits,
 )
 from tidemark.resources.batches.position import Position, plan_end
 from tidemark.resources.delta.lake import Lake
@@ -77,7 +77,7 @@ class State:
     @cached_property
     def counts(self) -> Counts:
         """The outcomes of all processed records."""
-        return Counts.sum(commit.counts for commit in counted(self.commits))
+        return Counts.sum(commit.counts for commit in counted_commits(self.commits))
 
     @property
     def dead_letters(self) -> Counter[str]:

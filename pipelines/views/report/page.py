@@ -19,11 +19,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from tidemark.assets.alarms.losses.causes import around_of, cause_of
+from tidemark.assets.alarms.losses.causes import around_of, cause_of_loss
 from tidemark.assets.alarms.losses.log_tables import LogTables
 from tidemark.assets.alarms.losses.rates import losses_since
 from tidemark.assets.alarms.losses.sentences import advice, beyond
-from tidemark.assets.alarms.silences import in_words, silences_after
+from tidemark.assets.alarms.silences import silences_after, silences_in_words
 from tidemark.assets.catalog.display.lateness import QUANTILES, Lateness, lateness_of_log, tolerances
 from tidemark.assets.catalog.display.pictures import MOST_LINES, draw_lateness, draw_watermark, draw_windows, svg
 from tidemark.assets.questions.advice import advice_on
@@ -277,7 +277,7 @@ def advice_part(log: PipelineLog, state: State) -> AdvicePart | None:
     is_asked = 0 < state.processed_end <= MOST_RECORDS and has_event_time(state.spec.sources, state.spec.time)
     with suppress(TidemarkError):  # where SQL of the spec would have to be computed
         if is_asked:
-            answer = advice_on(log.workspace, log.known.times)
+            answer = advice_on(log.workspace, log.committed.times)
             return AdvicePart(answer.text, source_of(answer.picture()))
     return None
 
@@ -501,7 +501,7 @@ def _lost(workspace: Workspace, state: State) -> Iterator[Markup]:
     excess = beyond(losses_since(log, 0, levels), levels.lowest, levels)
     yield from (_with_code(f"{sentence}.") for sentence in excess.sentences)
     if excess.records:
-        cause = cause_of(log, excess.letters, around_of(log, excess.letters))
+        cause = cause_of_loss(log, excess.letters, around_of(log, excess.letters))
         yield _with_code(f"To do: {advice(cause, workspace.spec)}.")
 
 
@@ -512,7 +512,7 @@ def _silent(workspace: Workspace, state: State) -> Iterator[Markup]:
     log = LogTables(workspace, lambda table: state.versions[table], state.processed_end)
     silent, _ = silences_after(log, state.processed[-1].batch_id, state.position.clock_us)
     if silent:
-        yield _with_code(f"{in_words(silent)}.")
+        yield _with_code(f"{silences_in_words(silent)}.")
 
 
 def _with_code(sentence: str) -> Markup:

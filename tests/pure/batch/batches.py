@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tests import ROOT
 from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.batches.plans import Kind, Owner, Plan, this_process
+from tidemark.resources.batches.plans import BatchKind, BatchOwner, Plan, this_process
 from tidemark.resources.delta.lake import Lake
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -21,11 +21,13 @@ T = "events"
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 
 
-def planned(log: BatchLog, kind: Kind = "process", *, owner: Owner = ME, now: datetime = START, **given: Any) -> Plan:
+def planned(
+    log: BatchLog, kind: BatchKind = "process", *, owner: BatchOwner = ME, now: datetime = START, **given: Any
+) -> Plan:
     """Plan the next batch; what is not given is that of a batch of the first record."""
     last = log.last_commit()
     rest = {"first_seq": 0, "end_seq": 1, "input": {}, "fingerprint": "f", **given}
-    return log.begin(kind, owner, now, after=last.batch_id if last else None, **rest)
+    return log.begin(kind, owner, now, last_batch=last.batch_id if last else None, **rest)
 
 
 def rows(*keys: int) -> pa.Table:

@@ -29,7 +29,7 @@ from tidemark.assets.state.dedup import NEAR_US, joined
 from tidemark.assets.state.windows import live_rows
 from tidemark.resources.batches import batch_log as batches
 from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.batches.plans import Commit, Counts, Kind, Owner, Plan, is_gone
+from tidemark.resources.batches.plans import BatchKind, BatchOwner, Commit, Counts, Plan, is_gone
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.undoing import prepare
 from tidemark.resources.settings import Clock
@@ -44,7 +44,7 @@ from tidemark.resources.tables import (
 from tidemark.timeops.errors import BusyError, FencedError, LakeError
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-ELSEWHERE = Owner("other", "a-host-of-another-name", 4711, 1)
+ELSEWHERE = BatchOwner("other", "a-host-of-another-name", 4711, 1)
 
 # A process that takes a batch on, says how that went, and works on until its input is closed.
 RUN = """
@@ -59,7 +59,7 @@ log = BatchLog(Lake(Path(sys.argv[1])))
 print("ready", flush=True)
 sys.stdin.readline()
 try:
-    log.begin("ingest", this_process(sys.argv[2]), datetime.now(UTC), after=None, first_seq=0, end_seq=5,
+    log.begin("ingest", this_process(sys.argv[2]), datetime.now(UTC), last_batch=None, first_seq=0, end_seq=5,
               input={}, fingerprint="f")
     print("won", flush=True)
 except BusyError:
@@ -80,12 +80,12 @@ def log(lake: Lake) -> BatchLog:
     return BatchLog(lake)
 
 
-def done(log: BatchLog, kind: Kind = "process", versions: Mapping[str, int] | None = None) -> Commit:
+def done(log: BatchLog, kind: BatchKind = "process", versions: Mapping[str, int] | None = None) -> Commit:
     """Plan a batch and commit it, with the versions of tables."""
     return log.commit(planned(log, kind), {}, versions or {}, NOON)
 
 
-def last(log: BatchLog, kind: Kind | None = None) -> Commit:
+def last(log: BatchLog, kind: BatchKind | None = None) -> Commit:
     commit = log.last_commit(kind)
     assert commit is not None
     return commit
@@ -257,7 +257,7 @@ def test_of_two_plans_made_on_the_same_state_one_wins(lake: Lake) -> None:
 def test_a_plan_made_before_another_runs_commit_is_refused(log: BatchLog) -> None:
     done(log)
     with pytest.raises(BusyError, match="committed batch 0 in the meantime"):
-        log.begin("process", ME, NOON, after=None, first_seq=0, end_seq=10, input={}, fingerprint="f")
+        log.begin("process", ME, NOON, last_batch=None, first_seq=0, end_seq=10, input={}, fingerprint="f")
 
 
 def test_a_batch_is_free_also_if_the_clock_was_set_back_before_it_was_released(log: BatchLog) -> None:
@@ -452,7 +452,7 @@ def made_by_a_rebuild(folder: Path, *numbers: int) -> list[Commit]:
 
 
 def test_a_rebuild_keeps_numbers_for_its_batches_and_supersedes_those_before(log: BatchLog, tmp_path: Path) -> None:
-    kinds: list[Kind] = ["ingest", "process", "backfill"]
+    kinds: list[BatchKind] = ["ingest", "process", "backfill"]
     for kind in kinds:
         done(log, kind)
     log.commit(planned(log, "rebuild", input={"reserves": 10}), {}, {}, NOON)

@@ -24,7 +24,7 @@ from tidemark.resources.delta.migration import fit, migrate, old_columns
 from tidemark.resources.delta.queries import newest_rows, pieces, python_rows, select
 from tidemark.resources.delta.undoing import foreign_changes, prepare, same_rows, take_back
 from tidemark.resources.delta.upkeep import keep_readable
-from tidemark.resources.delta.versions import RETENTION, Opened
+from tidemark.resources.delta.versions import DELETED_FILE_RETENTION, Opened
 from tidemark.resources.machine import ReadOnlyError
 from tidemark.resources.tables import open_in_column
 from tidemark.timeops.errors import LakeError
@@ -110,13 +110,13 @@ def test_a_folder_that_was_put_back_is_opened_anew(lake: Lake, tmp_path: Path) -
 
 def test_a_version_stays_as_it_was_when_its_table_goes_on(lake: Lake) -> None:
     opened = Opened(lake.root)
-    before = opened.seen(T)
+    before = opened.version_at(T)
     delta = opened.take(T)
     delta.delete("k = 1")
     opened.keep(T, delta)
     assert before.dataset.to_table().num_rows == 1
-    assert opened.seen(T).dataset.to_table().num_rows == 0
-    assert opened.seen(T, before.number) is before
+    assert opened.version_at(T).dataset.to_table().num_rows == 0
+    assert opened.version_at(T, before.number) is before
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -403,11 +403,11 @@ def test_how_old_a_version_may_be_is_what_maintenance_says_and_never_less_than_t
     lake: Lake, before: int | None, age_days: int, retain_days: float | None, after: int
 ) -> None:
     words = "interval a while" if before is None else f"interval {before} hours"
-    lake.set_properties(T, {RETENTION: words})
+    lake.set_properties(T, {DELETED_FILE_RETENTION: words})
     age(lake.path(T), timedelta(days=age_days))
     there = lake.version(T)
     for _ in range(2):  # a second time there is nothing to do
         keep_readable(lake, T, 1, None if retain_days is None else timedelta(days=retain_days))
-    assert lake.opened.seen(T).properties[RETENTION] == f"interval {after} hours"
+    assert lake.opened.version_at(T).properties[DELETED_FILE_RETENTION] == f"interval {after} hours"
     assert lake.version(T) == there + (before != after)
     assert content(lake, lake.version(T)) == content(lake, 1)

@@ -35,7 +35,7 @@ def test_a_row_without_a_number_is_never_old_whatever_the_bounds_of_its_file_say
     lake.create(table, pa.schema([("_arrival_seq", pa.int64())]))
     lake.append_rows(table, pa.table({"_arrival_seq": pa.array([1, 2, None], pa.int64())}), attempt=1, expect=0)
     lake.append_rows(table, pa.table({"_arrival_seq": pa.array([3, 4], pa.int64())}), attempt=2, expect=1)
-    version = lake.opened.seen(table)
+    version = lake.opened.version_at(table)
     assert len(version.bounds_by_file("_arrival_seq")) == 1
     whole, partly = version.files_meant([("_arrival_seq", "<", 9)])
     assert (len(whole), len(partly)) == (1, 1)

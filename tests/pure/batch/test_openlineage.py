@@ -22,7 +22,7 @@ from tests.receiver import Receiver, receiving
 from tidemark.pipelines.code_location.watches import lineage_watch
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources import openlineage, tables
-from tidemark.resources.batches.plans import Kind, Owner, RebuildInput
+from tidemark.resources.batches.plans import BatchKind, BatchOwner, RebuildInput
 from tidemark.resources.workspace import Workspace
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -96,12 +96,12 @@ def shop(tmp_path: Path, receiver: Receiver) -> Workspace:
 
 def run_batch(
     shop: Workspace,
-    kind: Kind = "process",
+    kind: BatchKind = "process",
     given: Mapping[str, Any] | None = None,
     counts: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, int]:
     """Plan a batch of some kind, write a row into each table, commit it; return the versions."""
-    plan = planned(shop.batches, kind, owner=Owner(RUN, "host", 1, 1), end_seq=7, input=given or {})
+    plan = planned(shop.batches, kind, owner=BatchOwner(RUN, "host", 1, 1), end_seq=7, input=given or {})
     row = pa.table({"item": ["tea"], "_timestamp": [NOON]}, schema=_COLUMNS)
     versions = {
         table: shop.lake.append_rows(table, row, attempt=plan.attempt, expect=shop.lake.version(table)).version
@@ -265,7 +265,7 @@ def test_tables_on_the_right_of_joins_are_inputs_in_the_version_that_the_batch_h
     ],
 )
 def test_other_batches_have_these_tables_as_inputs_where_they_write_the_joins(
-    shop: Workspace, receiver: Receiver, kind: Kind, given: Mapping[str, Any], are_read: bool
+    shop: Workspace, receiver: Receiver, kind: BatchKind, given: Mapping[str, Any], are_read: bool
 ) -> None:
     run_batch(with_joins(shop), kind, given)
     names = [one["name"].rpartition("/")[2] for one in receiver.wait_for(2)[1]["inputs"]]
@@ -312,7 +312,7 @@ def test_sources_are_named_as_openlineage_names_datasets(shop: Workspace, receiv
     ],
 )
 def test_batches_of_other_kinds_are_runs_too(
-    shop: Workspace, receiver: Receiver, kind: Kind, given: Mapping[str, Any], written: list[str]
+    shop: Workspace, receiver: Receiver, kind: BatchKind, given: Mapping[str, Any], written: list[str]
 ) -> None:
     run_batch(shop, kind, given)
     complete = receiver.wait_for(2)[1]

@@ -136,7 +136,7 @@ def test_what_others_have_too_is_not_sought_and_what_is_common_is_compared_with_
     assert rest.texts == {EMAIL, "commitInfo"}
     common = rest.with_common(["commitInfo", "other"])
     assert common.texts == {EMAIL}
-    assert common.whole == {"commitInfo"}
+    assert common.whole_values == {"commitInfo"}
     assert not common.in_bytes(b'{"commitInfo": {}}')
     assert common.in_column(pa.array(["commitInfo"]), of_user=True)
     assert len(common) == 2

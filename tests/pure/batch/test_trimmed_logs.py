@@ -11,7 +11,7 @@ from deltalake.exceptions import DeltaError
 from tests.pure.batch.batches import SCHEMA, T, content, rows
 from tidemark.resources.delta.history import history_of
 from tidemark.resources.delta.lake import Lake
-from tidemark.resources.delta.log import LOG, commit_of_attempt, entry_path, newest_change
+from tidemark.resources.delta.log import LOG_FOLDER, commit_of_attempt, entry_path, newest_change
 from tidemark.resources.delta.undoing import prepare, take_back
 from tidemark.resources.delta.upkeep import trim_log
 
@@ -33,7 +33,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def log_of(lake: Lake) -> list[str]:
-    return sorted(path.name for path in Path(str(lake.path(T)), LOG).iterdir())
+    return sorted(path.name for path in Path(str(lake.path(T)), LOG_FOLDER).iterdir())
 
 
 def checkpoints(lake: Lake) -> list[int]:
@@ -75,7 +75,7 @@ def test_looking_back_ends_where_the_log_begins(lake: Lake) -> None:
     assert newest.version == LATEST - 1
     for number in range(30):  # upkeep alone, until no entry of a write is left
         lake.set_properties(T, {"delta.deletedFileRetentionDuration": f"interval {number + 8} days"})
-    for path in Path(str(folder), LOG).glob("*.json"):
+    for path in Path(str(folder), LOG_FOLDER).glob("*.json"):
         os.utime(path, (0, 0))
     assert trim_log(lake, T, DAY, [LATEST + 30]) > 0
     assert newest_change(folder, LATEST + 30) is None
@@ -96,7 +96,7 @@ def test_nothing_goes_that_something_needs(lake: Lake) -> None:
     first = checkpoints(lake)[0]
     assert trim_log(lake, T, timedelta(days=3), [COMMITTED]) == 0, "all were the latest within the retention"
     assert trim_log(lake, T, DAY, [first - 1]) == 0, "no checkpoint is old enough"
-    checkpoint = Path(str(lake.path(T)), LOG, f"{checkpoints(lake)[-1]:020}.checkpoint.parquet")
+    checkpoint = Path(str(lake.path(T)), LOG_FOLDER, f"{checkpoints(lake)[-1]:020}.checkpoint.parquet")
     data = checkpoint.read_bytes()
     checkpoint.write_bytes(data[: len(data) // 2])
     assert trim_log(lake, T, DAY, [COMMITTED]) == 0, "the checkpoint is damaged"

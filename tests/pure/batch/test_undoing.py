@@ -262,7 +262,7 @@ def test_a_table_takes_over_another_in_one_commit_that_can_be_taken_back(lake: L
     for attempt in (1, 2):
         more = pa.table({"k": [f"k{attempt}"], "w": [attempt]})
         other.append_rows(T, more, attempt=attempt, expect=attempt - 1)
-    made = other.opened.seen(T)
+    made = other.opened.version_at(T)
     for _ in range(2):  # a write may be repeated
         assert lake.take_over(T, made, attempt=4, expect=COMMITTED).version == COMMITTED + 1
     assert sorted(lake.rows(T).to_pylist(), key=str) == [{"k": "k1", "w": 1}, {"k": "k2", "w": 2}]
@@ -274,22 +274,22 @@ def test_a_table_takes_over_another_in_one_commit_that_can_be_taken_back(lake: L
     back = take_back(lake, T, COMMITTED, 5)
     assert content(lake, back) == [1, 2, 3]
     assert lake.columns(T) == {"k": "bigint", "v": "string"}
-    assert other.opened.seen(T, made.number).has_files, "the other one is whole"
+    assert other.opened.version_at(T, made.number).has_files, "the other one is whole"
     again = lake.take_over(T, made, attempt=6, expect=back)
     vacuum(lake)
     assert (again.rows, lake.row_count(T), len(lake.rows(T))) == (2, 2, 2)
 
     other.empty(T, attempt=3, expect=2)
-    emptied = lake.take_over(T, other.opened.seen(T), attempt=7, expect=again.version)
+    emptied = lake.take_over(T, other.opened.version_at(T), attempt=7, expect=again.version)
     assert (emptied.version > again.version, lake.row_count(T)) == (True, 0)
-    assert lake.take_over(T, other.opened.seen(T), attempt=8, expect=emptied.version).version == emptied.version
+    assert lake.take_over(T, other.opened.version_at(T), attempt=8, expect=emptied.version).version == emptied.version
 
 
 def test_a_table_that_somebody_else_has_written_takes_nothing_over(lake: Lake, tmp_path: Path) -> None:
     other = lake_of(tmp_path / "beside", [9])
     delete(lake)
     with pytest.raises(ConflictError):
-        lake.take_over(T, other.opened.seen(T), attempt=4, expect=COMMITTED)
+        lake.take_over(T, other.opened.version_at(T), attempt=4, expect=COMMITTED)
     assert not [*lake.path(T).glob("attempt-4-*/*")], "its files are gone"
 
 
@@ -353,8 +353,8 @@ def test_what_the_last_commit_and_the_next_batch_read_stays_however_old(many: La
     freed = size_of(many, T).stored_bytes
     assert 0 < upkeep.vacuum(many, T, timedelta(0), [many.version(T)]) < freed
     assert many.row_count(T) == 4 * FILES
-    assert many.opened.seen(T).has_files
-    assert not many.opened.seen(T, 3).has_files
+    assert many.opened.version_at(T).has_files
+    assert not many.opened.version_at(T, 3).has_files
 
 
 class Busy(Lake):

@@ -17,7 +17,7 @@ from tests.pure.batch.batches import planned
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.command_line import in_words
 from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.batches.plans import Kind
+from tidemark.resources.batches.plans import BatchKind
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.machine import FullDiskError
 from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA
@@ -320,7 +320,7 @@ def test_a_name_of_a_spec_reaches_a_terminal_written_out(folder: Path, command: 
     ],
 )
 def test_accept_refuses_a_batch_that_no_check_stopped(
-    folder: Path, waits: Kind | None, batch: str, said: str
+    folder: Path, waits: BatchKind | None, batch: str, said: str
 ) -> None:
     if waits:
         lake = Lake(folder / "warehouse" / "shop")

@@ -29,7 +29,7 @@ from tidemark.pipelines.views.report.page import page_of
 from tidemark.pipelines.views.terminal import in_a_line, lines_of, listed, show_report, write_rows
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.batches.plans import Owner, this_process
+from tidemark.resources.batches.plans import BatchOwner, this_process
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import InputError, LakeError
 from tidemark.timeops.errors.printable import json_line, printable
@@ -63,10 +63,10 @@ def rows(shop: Shop, table: str, *words: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in call(shop, "show", table, *words, "--format", "json").stdout.splitlines()]
 
 
-def begin(shop: Shop, owner: Owner) -> None:
+def begin(shop: Shop, owner: BatchOwner) -> None:
     """Plan the next batch without committing it."""
     log = BatchLog(shop.lake)
-    log.begin("process", owner, at(20), after=1, first_seq=10, end_seq=12, input={}, fingerprint="f")
+    log.begin("process", owner, at(20), last_batch=1, first_seq=10, end_seq=12, input={}, fingerprint="f")
 
 
 def dead_process() -> int:

@@ -17,13 +17,13 @@ from dagster import DagsterInstance, SkipReason, build_sensor_context
 from tests.pure.batch.batches import START, planned
 from tests.pure.report.shop import SPEC, Shop
 from tests.receiver import Receiver, receiving
-from tidemark.assets.alarms import messages as alert_messages
+from tidemark.assets.alarms import messages
 from tidemark.assets.ingestion.pending_work import signature
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.code_location.launching import live_sensor
 from tidemark.pipelines.code_location.watches import alert_look, batch_watch
 from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.batches.plans import Kind, this_process
+from tidemark.resources.batches.plans import BatchKind, this_process
 from tidemark.resources.quality.checks import Counted, Expectation, Measured, validated
 from tidemark.resources.quality.failures import write_failures
 from tidemark.resources.workspace import Workspace
@@ -40,7 +40,7 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
     """Run a web server whose URL, with a password in it, is in `ALERTS_HOOK`."""
     with receiving() as made:
         monkeypatch.setenv("ALERTS_HOOK", made.url.replace("http://", f"json://user:{SECRET}@"))
-        monkeypatch.setattr(alert_messages, "_said", set())
+        monkeypatch.setattr(messages, "_said", set())
         yield made
 
 
@@ -134,7 +134,7 @@ def test_a_batch_that_a_blocking_check_holds_back_is_an_error_until_it_is_commit
 
 @pytest.mark.parametrize(("kind", "due"), [("ingest", 0), ("process", 1)])
 def test_a_commit_is_looked_at_once_its_records_were_judged(
-    tmp_path: Path, hook: Receiver, kind: Kind, due: int
+    tmp_path: Path, hook: Receiver, kind: BatchKind, due: int
 ) -> None:
     shop = shop_in(tmp_path)
     checked(shop, 1 if kind == "ingest" else 2, lost=3)
@@ -199,7 +199,7 @@ def test_a_process_that_dies_between_a_commit_and_its_message_loses_nothing(tmp_
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        alert_messages.notify(shop.workspace, dies)
+        messages.notify_channels(shop.workspace, dies)
     look(shop)
     assert titles(hook) == ["shop: warning, rate"]
 

@@ -8,17 +8,17 @@ import pytest
 
 from tests.pure.report.shop import SPEC, WINDOWS, Shop, at, us
 from tidemark.assets.alarms.alerts import (
-    ARRIVED_AHEAD,
     BAD_EXPRESSIONS,
     CLOCK_AHEAD,
     DEAD_LETTER_RATE,
     FAR_AHEAD,
+    FUTURE_ARRIVALS,
     alerts_of,
     check_alert,
 )
 from tidemark.assets.alarms.losses.of_batch import BatchLosses
 from tidemark.assets.batch import BatchWriter
-from tidemark.assets.checks import expectations
+from tidemark.assets.checks import expectations_by_asset
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.quality.checks import Checked, Expectation
@@ -90,13 +90,16 @@ def test_of_several_splits_the_lowest_counts(tmp_path: Path) -> None:
 def test_pipelines_with_an_event_time_of_their_own_have_the_check() -> None:
     spec = parse_spec(SPEC, file="shop.yaml")
     of_tables = {
-        tables.ORDERED_EVENTS: (FAR_AHEAD, CLOCK_AHEAD, ARRIVED_AHEAD),
+        tables.ORDERED_EVENTS: (FAR_AHEAD, CLOCK_AHEAD, FUTURE_ARRIVALS),
         tables.DEAD_LETTERS: (DEAD_LETTER_RATE, BAD_EXPRESSIONS),
     }
     assert alerts_of(spec) == of_tables
-    assert expectations(spec)[tables.ORDERED_EVENTS][-3:] == (FAR_AHEAD, CLOCK_AHEAD, ARRIVED_AHEAD)
+    assert expectations_by_asset(spec)[tables.ORDERED_EVENTS][-3:] == (FAR_AHEAD, CLOCK_AHEAD, FUTURE_ARRIVALS)
     by_arrival = SPEC.replace("time: {timestamp_by: at, out_of_orderness: 10 s}", "")
-    assert alerts_of(parse_spec(by_arrival, file="shop.yaml"))[tables.ORDERED_EVENTS] == (CLOCK_AHEAD, ARRIVED_AHEAD)
+    assert alerts_of(parse_spec(by_arrival, file="shop.yaml"))[tables.ORDERED_EVENTS] == (
+        CLOCK_AHEAD,
+        FUTURE_ARRIVALS,
+    )
     unbound = by_arrival.replace("kind: files", "kind: files, future_arrival: off")
     assert alerts_of(parse_spec(unbound, file="shop.yaml"))[tables.ORDERED_EVENTS] == (CLOCK_AHEAD,)
 

@@ -69,7 +69,7 @@ def test_what_a_killed_process_has_left_half_written_spoils_no_other_result(tmp_
 
 
 def test_the_newest_failures_of_an_asset_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failures, "KEPT", 2)
+    monkeypatch.setattr(failures, "KEPT_FILES", 2)
     write(tmp_path, 0, asset="ordered_events")
     for batch in range(4):
         write(tmp_path, batch, minutes=batch)

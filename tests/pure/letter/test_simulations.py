@@ -12,7 +12,7 @@ from syrupy.assertion import SnapshotAssertion
 import tidemark as tm
 from tests.pure.letter.test_losses import TIMED, shop, tills
 from tests.pure.report.shop import WINDOWS, Shop
-from tidemark.assets.questions.what_if.preview import RowChange, Stretch, TableRows
+from tidemark.assets.questions.what_if.preview import ComparedStretch, RowChange, TableRows
 from tidemark.assets.questions.what_if.simulation import Setting, simulation_of
 from tidemark.assets.questions.what_if.simulation_answer import Simulated, Simulation
 from tidemark.pipelines.cli import main
@@ -111,4 +111,8 @@ def test_a_program_gives_a_list_of_settings_and_instants(tmp_path: Path) -> None
         with pytest.raises(SpecError, match=said):
             tm.simulate(made.folder / "shop.yaml", wrong)
     noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
-    assert stretch_of("2026-01-01T12:00:00", None) == stretch_of(noon, None) == Stretch(1_767_268_800_000_000, None)
+    assert (
+        stretch_of("2026-01-01T12:00:00", None)
+        == stretch_of(noon, None)
+        == ComparedStretch(1_767_268_800_000_000, None)
+    )

@@ -41,7 +41,7 @@ from tidemark.resources.spark.session import (
     session_config,
     with_little_memory,
     with_one_compiler,
-    without_tables,
+    without_delta,
 )
 from tidemark.timeops.computing.session import JAVA_MEANING, is_utc
 from tidemark.timeops.errors import MachineError, SpecError, TidemarkError
@@ -153,7 +153,7 @@ def test_a_server_that_no_longer_answers_or_whose_spark_has_died_is_left_aside_a
 def test_a_stranger_at_the_ports_of_a_stale_note_is_told_apart_within_seconds_and_learns_no_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(server, "_ANSWER_PATIENCE_S", 0.3)
     heard: list[bytes] = []
     with (
         stranger(heard) as silent,
@@ -210,7 +210,7 @@ def test_every_start_of_java_fixes_its_locale_after_all_other_options(
 ) -> None:
     assert {"-Duser.language=en", "-Duser.extensions=", "-Duser.language.format=en"} <= set(JAVA_MEANING.split())
     starts = [session_config(), session_config("local[3]", ui=True), session_config(small=True)]
-    others = (with_one_compiler, with_little_memory, without_tables)
+    others = (with_one_compiler, with_little_memory, without_delta)
     for config in [*starts, *(settings_for(start) for settings_for in others for start in starts)]:
         assert JAVA_MEANING in config["spark.driver.extraJavaOptions"]
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
@@ -344,11 +344,11 @@ def test_every_server_has_a_token_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
     ("url", "address"), [("sc://far", "far:15002"), ("sc://far:7/;user_id=me", "far:7"), ("sc://[::1]:7", "[::1]:7")]
 )
 def test_an_address_is_host_and_port(url: str, address: str) -> None:
-    assert server.address_of(url) == address
+    assert server.server_address(url) == address
 
 
 def test_a_host_that_does_not_exist_does_not_answer() -> None:
-    assert not server.answers("sc://no-such-host.invalid:15002")
+    assert not server.is_answering("sc://no-such-host.invalid:15002")
 
 
 @pytest.mark.parametrize("form", ["spark://{}", "k8s://https://{}", "k8s://{}"])

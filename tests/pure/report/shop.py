@@ -20,7 +20,7 @@ from tests.pure.batch.batches import START, planned
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.batches.plans import Kind
+from tidemark.resources.batches.plans import BatchKind
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.workspace import SpecFile, Workspace
 
@@ -134,7 +134,7 @@ class Shop:
         new = pa.Table.from_pylist([dict(row) for row in rows], schema=_SCHEMAS[table])
         self.lake.append_rows(table, new, expect=self.lake.version(table))
 
-    def commit(self, kind: Kind, end_seq: int, counts: Mapping[str, int], **given: Any) -> None:
+    def commit(self, kind: BatchKind, end_seq: int, counts: Mapping[str, int], **given: Any) -> None:
         """Commits a batch with the tables as they are now."""
         log = BatchLog(self.lake)
         of_kind = log.last_commit(kind)

@@ -13,7 +13,7 @@ from tests.pure.batch.batches import START, planned
 from tidemark.assets.ingestion.waiting_input import largest_times, must_process_first, waiting_input
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import Kind
+from tidemark.resources.batches.plans import BatchKind
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.rules.time_rules import SourceTime
 from tidemark.timeops.watermark.alignment import Progress, source_watermark, split_watermark, those_ahead
@@ -138,7 +138,7 @@ class Pair:
         lake = self.workspace.lake
         lake.append_rows(tables.TIMELINES, rows, expect=lake.version(tables.TIMELINES))
 
-    def commit(self, kind: Kind, end_seq: int) -> None:
+    def commit(self, kind: BatchKind, end_seq: int) -> None:
         """Commits a batch with the tables as they are."""
         log = self.workspace.batches
         plan = planned(log, kind, end_seq=end_seq, fingerprint=self.workspace.spec.fingerprint())

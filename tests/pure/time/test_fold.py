@@ -37,7 +37,7 @@ from tests.properties.logs import (
 )
 from tests.pure.time.test_recounted_splits import RULES, SOURCE
 from tests.seeds import Dice
-from tidemark.assets.recount.records import ends_of
+from tidemark.assets.recount.records import ends_of_window
 from tidemark.resources.recount import loop as recount_loop
 from tidemark.resources.recount.ends import EndsOfWindow
 from tidemark.resources.recount.rules import rules_after
@@ -199,7 +199,7 @@ def recounted(log: Log, items: pa.Table, state: pa.Table, one: Setting, place: L
     records = records.append_column("moves", pc.not_equal(records["role"], AHEAD))
     values, ends = {event.seq: event.value for event in log.events}, list[EndsOfWindow]()
     for number, window in enumerate(one.rules.windows_to_close):
-        of_window = ends_of(window, one.time.unit_us)
+        of_window = ends_of_window(window, one.time.unit_us)
         if window.gap_by is not None:
             of_window = replace(of_window, own_gap="of each record")
             gaps = [own_gap(values[seq], window.reach_us) for seq in records["seq"].to_pylist()]

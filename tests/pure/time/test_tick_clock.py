@@ -14,7 +14,7 @@ from tidemark.assets.planning import LogSegment, next_segment, take_on
 from tidemark.assets.time_adjustment import control_items
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.batches.plans import Kind
+from tidemark.resources.batches.plans import BatchKind
 from tidemark.resources.batches.position import Position
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.workspace import SpecFile, Workspace
@@ -68,7 +68,7 @@ def shop(folder: Path, *, spec: str = SPEC.replace("LIVE", "live: true")) -> Wor
     return workspace
 
 
-def commit(workspace: Workspace, kind: Kind, counts: dict[str, int], **given: int) -> None:
+def commit(workspace: Workspace, kind: BatchKind, counts: dict[str, int], **given: int) -> None:
     """Make a batch of one record."""
     log = BatchLog(workspace.lake)
     plan = planned(log, kind, now=SEEN, input=given, fingerprint=workspace.spec.fingerprint())

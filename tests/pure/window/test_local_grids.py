@@ -12,7 +12,7 @@ from tests.oracle.grids import close_of, latest_close_on_grid, windows_of
 from tests.properties import fold
 from tests.properties.logs import shape_of
 from tests.seeds import Dice
-from tidemark.assets.recount.records import ends_of
+from tidemark.assets.recount.records import ends_of_window
 from tidemark.resources.recount import ends as recounted_ends
 from tidemark.timeops.calendar.grid import closed_from, ends_from, last_ends, may_close_between, needed_from, spans_at
 from tidemark.timeops.calendar.wall_clock import WallClock, begins_between, spans_around
@@ -199,7 +199,7 @@ def test_plans_the_recount_and_the_oracle_place_windows_alike(keys: dict[str, st
     window, every = local(zone=zone, **keys), instants(zone, rng, 40)
     after_1970 = every[every > 0]  # before it two databases need not agree
     when = np.unique(rng.choice(after_1970, 60))
-    model, of_recount = shape_of(window), ends_of(window, 1)
+    model, of_recount = shape_of(window), ends_of_window(window, 1)
     last, closes = last_ends(when, window), recounted_ends.close_times(of_recount, when)
     reached = recounted_ends.last_close_times(of_recount, when)
     for number, at in enumerate(when.tolist()):

@@ -16,7 +16,7 @@ from tests.properties.test_admitted import let_in
 from tests.properties.test_joins import JOIN_MODES, two_sided
 from tests.properties.test_oracle_equality import WITH_SPLITS, source_times, time_spec, turned
 from tests.seeds import Dice
-from tidemark.assets.recount.joins import NOBODY, ROW, Events, Stretch, final_rows
+from tidemark.assets.recount.joins import NOBODY, ROW, JoinEvents, JoinStretch, final_rows
 from tidemark.timeops import columns as c
 from tidemark.timeops.events.adjustment import KEPT
 from tidemark.timeops.spec import JoinSpec
@@ -83,10 +83,10 @@ def in_tables(
 def recomputed(events: Sequence[tuple[int, ...]], join: JoinSpec, bounds: Sequence[int]) -> Rows:
     """Recompute rows in stretches of time between some bounds."""
     columns = [np.array(values) for values in zip(*events, strict=True)]
-    whole = Events(*columns[:4], *(values.astype(bool) for values in columns[4:]))
+    whole = JoinEvents(*columns[:4], *(values.astype(bool) for values in columns[4:]))
     rows = list[tuple[int, int]]()
     for first_us, end_us in zip([c.MIN_US, *bounds], [*bounds, c.MAX_US + 1], strict=True):
-        table = final_rows(whole, join, Stretch(first_us, end_us))
+        table = final_rows(whole, join, JoinStretch(first_us, end_us))
         rows += zip(*(table[name].to_pylist() for name in ROW), strict=True)
     assert len(rows) == len({*rows})
     return {*rows}

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from tidemark.assets.recount import window_checks
-from tidemark.assets.recount.window_checks import Look, look_at, stand_once
+from tidemark.assets.recount.window_checks import WrittenResults, stand_once, written_results
 from tidemark.resources.delta.lake import Lake
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.values.utc import us_of
@@ -29,7 +29,7 @@ def lake_with(folder: Path, keys: pa.Array, starts: list[datetime] | None = None
 
 
 def once(lake: Lake, first: datetime = _START) -> bool:
-    return stand_once(lake, _WINDOW, Look(round(first.timestamp() * 1_000_000)))
+    return stand_once(lake, _WINDOW, WrittenResults(round(first.timestamp() * 1_000_000)))
 
 
 def test_a_window_that_stands_twice_with_its_group_is_seen(tmp_path: Path) -> None:
@@ -86,9 +86,9 @@ def test_the_final_results_in_which_a_sum_may_be_null_are_looked_at(
     tmp_path: Path, aggregate: str, lacking: list[int]
 ) -> None:
     window = _WINDOW.model_copy(update={"aggregates": {"x": aggregate}})
-    look = look_at(results(tmp_path, x=[None, 1, None, 2]), window, 7)
+    look = written_results(results(tmp_path, x=[None, 1, None, 2]), window, 7)
     assert look is not None
     first_us = us_of(_START)
     assert look.first_us == first_us
     assert [(start - first_us) // 60_000_000 for start, _ in look.lacking] == lacking
-    assert look_at(results(tmp_path / "other", x=[1]), window, 8) is None
+    assert written_results(results(tmp_path / "other", x=[1]), window, 8) is None

@@ -19,7 +19,7 @@ from tidemark.assets.audit import bookmark
 from tidemark.assets.audit.whole import Audit, audit
 from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.delta.files import bounded_columns, statistics
+from tidemark.resources.delta.files import columns_with_bounds, statistics
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import Workspace
@@ -157,7 +157,8 @@ def changed(name: str, change: Callable[[pa.Table], pa.Table]) -> Damage:
 
 
 def _in_log(table: Path, file: Path) -> None:
-    columns = bounded_columns(Lake(table.parent).opened.seen(table.name)) if table.parent.name == "meter" else []
+    has_bounds = table.parent.name == "meter"
+    columns = columns_with_bounds(Lake(table.parent).opened.version_at(table.name)) if has_bounds else []
     stats = statistics(pq.read_metadata(file), columns)
     for entry in (table / "_delta_log").glob("*.json"):
         actions = [json.loads(text) for text in entry.read_text().splitlines()]

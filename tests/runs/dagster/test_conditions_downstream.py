@@ -17,7 +17,7 @@ import pytest
 from dagster._core.definitions.asset_daemon_cursor import AssetDaemonCursor
 
 from tests import ROOT
-from tidemark.assets.rebuild.differences import Difference
+from tidemark.assets.rebuild.differences import WindowDifference
 from tidemark.pipelines.code_location.downstream import links, partitions_downstream
 from tidemark.pipelines.spec_files import read_spec
 
@@ -172,7 +172,10 @@ def test_a_decision_on_records_names_the_partitions_downstream_of_its_days_with_
     project: Project, tmp_path: Path
 ) -> None:
     (tmp_path / "quakes.yaml").write_text(SPEC)
-    differs = [Difference("by_hour", 2, 1, 0, (DAYS[3], DAYS[7]), ()), Difference("by_day", 0, 0, 0, (), ())]
+    differs = [
+        WindowDifference("by_hour", 2, 1, 0, (DAYS[3], DAYS[7]), ()),
+        WindowDifference("by_day", 0, 0, 0, (), ()),
+    ]
     project.instance.add_dynamic_partitions(LIST, DAYS)
     repository = project.definitions.get_repository_def()
     with dg.partition_loading_context(dynamic_partitions_store=project.instance):

@@ -49,7 +49,7 @@ from tidemark.assets.schemas import create_tables
 from tidemark.pipelines.code_location.launching import WORK_TAG, decide, end_dead_runs
 from tidemark.pipelines.definitions import build_definitions, job_name
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.batches.plans import Owner, process_of, this_process
+from tidemark.resources.batches.plans import BatchOwner, process_of, this_process
 from tidemark.resources.last_look import LastLook
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace
@@ -222,7 +222,7 @@ def test_work_that_a_run_left_undone_is_tried_again_later_and_later(tmp_path: Pa
     assert waits == [31, 61, 121]
 
 
-def dead_process() -> Owner:
+def dead_process() -> BatchOwner:
     """Return a process of this machine that is no more."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         return process_of(process.pid)
@@ -401,7 +401,7 @@ def test_a_pipeline_at_work_elsewhere_is_tried_again_and_its_sensor_waits(
         dead = replace(dead_process(), id=cut.run_id)
         begun = workspace.batches.pending()
         assert begun is not None
-        again = partial(workspace.batches.begin, "ingest", after=None, first_seq=0, end_seq=None, input={})
+        again = partial(workspace.batches.begin, "ingest", last_batch=None, first_seq=0, end_seq=None, input={})
         again(dead, workspace.clock.now(), fingerprint=begun.fingerprint)
         said = reason(sensor.tick(instance))
         assert f"run {cut.run_id} is over: {dead}, which had batch 0, is gone" in said

@@ -66,14 +66,14 @@ def test_the_gathered_numbers_are_those_of_the_events(spark: SparkSession, tmp_p
 
     assert len(found.bins) <= BINS
     last = found.bins[-1]
-    assert (last.last, last.watermark_us, last.newest_us) == (499, done.after.watermark_us, done.after.max_t_us)
-    assert last.clock_us == done.after.clock_us
+    assert (last.last, last.watermark_us, last.newest_us) == (499, done.position.watermark_us, done.position.max_t_us)
+    assert last.clock_us == done.position.clock_us
     assert sum(one.refused for one in found.bins) == len(refused)
     behind = [one.refused_behind_us for one in found.bins if one.refused_behind_us]
     clocks = {seq: us(log[seq]["_clock"]) or 0 for seq in refused}
     write_dead_letters(batch)
     tables = {name: workspace.lake.version(name) for name in workspace.tables}
-    stored = lateness_of_log(workspace.lake, tables, file.spec, (0, 500), [(500, done.after)])
+    stored = lateness_of_log(workspace.lake, tables, file.spec, (0, 500), [(500, done.position)])
     assert stored == found, "the tables tell the same without Spark"
     assert min(low for low, _ in behind) == min(times[seq] - clocks[seq] for seq in refused)
     assert max(high for _, high in behind) == max(times[seq] - clocks[seq] for seq in refused)

@@ -157,9 +157,9 @@ def test_the_times_that_tables_hold_are_those_that_spark_computes(spark: SparkSe
     made = written(tmp_path, "asked", f"name: asked\n{LINES}{KEEP}")
     land(tmp_path / "in", 160, seed=6)
     go(made)
-    read = asked(made, spark).log.known.times
+    read = asked(made, spark).log.committed.times
     file = written(tmp_path, "asked", f"name: asked\n{LINES}outputs: {{ordered_events: false}}\n{KEEP}")[0]
-    computed = asked((file, made[1]), spark).log.known.times
+    computed = asked((file, made[1]), spark).log.committed.times
     for name in ("seq", "event_us", "arrival_us", "clock_us", "why"):
         assert same(getattr(read, name), getattr(computed, name), read, name), name
 

@@ -162,7 +162,7 @@ def remember_as_before(workspace: Workspace) -> None:
         "ingest",
         this_process("older"),
         now,
-        after=newest.batch_id,
+        last_batch=newest.batch_id,
         first_seq=workspace.progress.log_end(),
         end_seq=workspace.progress.log_end(),
         input={},

@@ -138,7 +138,7 @@ def test_a_rebuild_gives_added_columns_the_past_that_a_fresh_pipeline_has(
         last = workspace_of(made).batches.last_commit("rebuild")
         assert last is not None
         assert rebuild(made).exit_code == 0
-        again = [one.plan.input for one in workspace_of(made).batches.history("rebuild", after=last.batch_id)]
+        again = [one.plan.input for one in workspace_of(made).batches.history("rebuild", after_batch=last.batch_id)]
         assert_same(made, fresh)
     assert sum("reserves" in one for one in again) == 1, "the log was not written once more"
 
