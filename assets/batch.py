@@ -31,7 +31,7 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.engine import Outcome
 from tidemark.timeops.figures.counts import Outcomes
 
-Span = tuple[int, int]
+TimeSpan = tuple[int, int]
 """First and last instant of a span of event time, microseconds."""
 
 BASE_EVERY = 16  # batches
@@ -168,7 +168,7 @@ class Judged:
     outcome: Outcome
     after: Position
     timelines: pa.Table
-    spans: tuple[Span, ...]
+    spans: tuple[TimeSpan, ...]
     outcomes: list[Outcomes]
 
     def take_outcomes(self) -> Outcomes:
@@ -210,7 +210,7 @@ class Batch(BatchWriter):
         return self.judged.timelines
 
     @property
-    def spans(self) -> tuple[Span, ...]:
+    def spans(self) -> tuple[TimeSpan, ...]:
         """The spans of event time in which its events may have duplicates; none if no rule asks for duplicates."""
         return self.judged.spans
 

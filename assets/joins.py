@@ -225,7 +225,7 @@ def _account(batch: Batch, join: JoinSpec, side: str, counts: tuple[int, ...]) -
 
 
 def _waiting(batch: Batch, join: JoinSpec, source: str, version: int) -> int:
-    """Count the events of a source in the state of a join, by the names that it has in it."""
+    """Count the events of a source in the state of a join, under its present and former names."""
     names = batch.workspace.source_names
     called = [source, *(old for old, new in names.items() if new == source)]
     table = tables.joining_table(join.name)

@@ -165,11 +165,7 @@ def _raw_events(file: SpecFile, assets: Mapping[str, dg.AssetSpec], run: LiveRun
                 show_days_first(context.instance, workspace)
             keep_names(workspace)  # of a commit that a dead run left; if they cannot be kept, nothing is begun
         _settle(context, workspace)  # what a dead run has left: nothing is read before
-        ingested = _read_input(context, workspace, tidemark_batch)
-        next_ingested = ingested
-        while ingested is not None and next_ingested is not None and _may_settle_later(workspace):
-            next_ingested = _read_input(context, workspace, tidemark_batch)
-            ingested = ingested if next_ingested is None else ingested.then(next_ingested)
+        ingested = _read_all_input(context, workspace, tidemark_batch)
         _settle(context, workspace)
         if tidemark_batch.live and (why := why_never(file.spec)):
             context.log.info("live has no effect: %s", why)
@@ -211,6 +207,17 @@ def _about_input(workspace: Workspace, read: Ingested, *, has_read: bool) -> sho
         **show.numbers(numbers),
         **{name: show.sentences(lines, of=of) for name, (lines, of) in sentences.items() if lines},
     }
+
+
+def _read_all_input(
+    context: dg.AssetExecutionContext, workspace: Workspace, settings: BatchSettings
+) -> Ingested | None:
+    """Read input as long as there is some, a batch of kind `ingest` each time; None if there was none."""
+    ingested = next_ingested = _read_input(context, workspace, settings)
+    while ingested is not None and next_ingested is not None and _may_settle_later(workspace):
+        next_ingested = _read_input(context, workspace, settings)
+        ingested = ingested if next_ingested is None else ingested.then(next_ingested)
+    return ingested
 
 
 def _read_input(context: dg.AssetExecutionContext, workspace: Workspace, settings: BatchSettings) -> Ingested | None:
@@ -265,7 +272,7 @@ def _ordered_events(file: SpecFile, assets: Mapping[str, dg.AssetSpec], run: Liv
         context: dg.AssetExecutionContext, tidemark_spark: LazyPySparkResource, tidemark_batch: BatchSettings
     ) -> Iterator[dg.MaterializeResult[None]]:
         _ensure_upstream(context, assets[tables.ORDERED_EVENTS])
-        _ensure_whole(context, file)
+        _ensure_all_stages(context, file)
         workspace = run.workspace(context, tidemark_spark)
         segment = _next(workspace, tidemark_batch)
         if segment.is_empty:
@@ -299,7 +306,7 @@ def _of_batch(
         context: dg.AssetExecutionContext, tidemark_spark: LazyPySparkResource
     ) -> Iterator[dg.MaterializeResult[None]]:
         _ensure_upstream(context, assets[name])
-        _ensure_whole(context, file)
+        _ensure_all_stages(context, file)
         batch = run.batch(context, tidemark_spark)
         if batch is None:
             raise _not_whole(file.spec, "This run has no batch: it was begun in the midst of another one.")
@@ -310,7 +317,7 @@ def _of_batch(
     return of_batch
 
 
-def _ensure_whole(context: dg.AssetExecutionContext, file: SpecFile) -> None:
+def _ensure_all_stages(context: dg.AssetExecutionContext, file: SpecFile) -> None:
     """Check that the stages of a batch are materialized together, where a person has chosen assets."""
     spec, chosen = file.spec, context.run.asset_selection
     results = [*(["window_results"] if spec.windows else []), *(tables.join_table(join.name) for join in spec.joins)]

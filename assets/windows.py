@@ -30,7 +30,7 @@ def aggregate_windows(batch: Batch) -> Mapping[str, int]:
     """
     results = {window.name: 0 for window in batch.outcome.windows}
     for window in batch.outcome.windows:
-        if not _may_give(batch, window):
+        if not _may_have_results(batch, window):
             continue
         with told_in_words():
             if window.revises:
@@ -42,7 +42,7 @@ def aggregate_windows(batch: Batch) -> Mapping[str, int]:
     return results
 
 
-def _may_give(batch: Batch, window: WindowSpec) -> bool:
+def _may_have_results(batch: Batch, window: WindowSpec) -> bool:
     """Return whether windows may have results in this batch: when they close, or revise earlier results.
 
     Of several timelines some may close whenever there are records. A row without an event may have waited for one.

@@ -55,7 +55,7 @@ def as_flat(frame: DataFrame, name: str) -> str:
 
 
 def numbers(rows: pa.Table, names: Sequence[str]) -> Array:
-    """Return a number from 0 up for each combination of values that rows have in some columns."""
+    """Return a number for each row: rows with equal values in some columns share one, and numbers count from 0."""
     codes, count = np.zeros(len(rows), np.int64), 1
     for name in names:
         chunks = rows[name].dictionary_encode().unify_dictionaries().chunks

@@ -28,7 +28,7 @@ from tidemark.timeops.expressions.try_expression import Columns, is_collated, is
 from tidemark.timeops.spec import JoinSpec, Spec, WindowSpec
 from tidemark.timeops.spec.changes import types_in_tables
 from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ, JoinColumns
-from tidemark.timeops.spec.top import PLACE
+from tidemark.timeops.spec.top import TOP_RANK
 from tidemark.timeops.spec.window import result_columns
 from tidemark.timeops.windows.aggregates import has_order
 
@@ -198,7 +198,7 @@ class _Check:
         times: dict[str, T.DataType] = {"window_start": T.TimestampType(), "window_end": T.TimestampType()}
         of_window = {place.name: judged.get(place.at, T.NullType()) for place in (*groups, *named)}
         of_events = {name: events.schema[name].dataType for name in window.event_columns(events.columns)}
-        place_of = {PLACE: T.IntegerType()} if window.top is not None else {}
+        place_of = {TOP_RANK: T.IntegerType()} if window.top is not None else {}
         kinds = times | of_window | place_of | of_events
         results = _empty(events, kinds)
         if window.having is not None:

@@ -16,7 +16,7 @@ from tidemark.timeops.spec import JoinSpec, Spec, WindowSpec
 from tidemark.timeops.spec.changes import types_in_tables
 from tidemark.timeops.spec.fields import all_names
 from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ
-from tidemark.timeops.spec.top import PLACE
+from tidemark.timeops.spec.top import TOP_RANK
 from tidemark.timeops.spec.window import inputs_first, result_columns
 
 Origin = tuple[str, str]
@@ -235,7 +235,7 @@ def _of_window(window: WindowSpec, inputs: Sequence[Column]) -> Iterable[Column]
     if window.top is not None:
         order = ", ".join(window.order)
         yield Column(
-            PLACE, "int", _origins_of(order, by_name), f"Place by `{' '.join(window.top.by.split())}`, from 1."
+            TOP_RANK, "int", _origins_of(order, by_name), f"Place by `{' '.join(window.top.by.split())}`, from 1."
         )
     for name in window.event_columns(by_name):
         yield by_name[name]

@@ -55,7 +55,7 @@ from tidemark.timeops.spec import JoinSpec, Spec, WindowSpec
 from tidemark.timeops.spec.changes import types_in_tables
 from tidemark.timeops.spec.kafka_source import KafkaSource
 from tidemark.timeops.spec.source import Source
-from tidemark.timeops.spec.top import PLACE
+from tidemark.timeops.spec.top import TOP_RANK
 from tidemark.timeops.spec.window import inputs_of, result_columns, root_of
 
 _VERSION = installed_version("tidemark")
@@ -423,7 +423,7 @@ def _of_window(
         fields.rows(read, "GROUP_BY", text)
     if window.top is not None:
         ordering = [name for text in window.order for name in columns_named(text, columns)]
-        fields.column(PLACE, ordering, "TRANSFORMATION", window.top.by)
+        fields.column(TOP_RANK, ordering, "TRANSFORMATION", window.top.by)
         fields.rows(ordering, "SORT", window.top.by)
     for name in window.event_columns(columns):
         is_time = name == c.TIMESTAMP
@@ -435,7 +435,7 @@ def _of_window(
         fields.rows(columns_named(window.where, columns), "FILTER", window.where)
     if window.having:
         made = {name: name for name in window.event_columns(columns) if name in columns}
-        made |= {PLACE: ", ".join(window.order)} if window.top is not None else {}
+        made |= {TOP_RANK: ", ".join(window.order)} if window.top is not None else {}
         made |= dict(window.group_expressions) | window.aggregates
         texts = [made[name] for name in columns_named(window.having, made)]
         fields.rows([name for text in texts for name in columns_named(text, columns)], "FILTER", window.having)

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from tidemark.assets.batch import BatchWriter
 from tidemark.assets.ingestion.waiting_input import Waiting, first_met, met_by, waiting_input
 from tidemark.assets.log.control import FUTURE_ARRIVAL, control_item, write_items
-from tidemark.assets.log.corrections import PLACE, PLACE_ARRIVAL, Correction, correction_of, item_of
+from tidemark.assets.log.corrections import REPLACED_ARRIVAL, REPLACED_SEQ, Correction, correction_of, item_of
 from tidemark.assets.log.exclusions import ranges_of
 from tidemark.assets.log.spec_changes import note_of
 from tidemark.assets.planning import at_work, begin
@@ -60,7 +60,7 @@ ARRIVAL_US = "__tm_arrival_us"
 CAME_US = "__tm_came_us"
 """Where tables are read: when a version was committed; null for other records, which come when they arrive."""
 KEYS = (ARRIVAL_US, c.SOURCE, c.FILE, c.POSITION)
-"""The columns that put records in order; where tables are read, CAME_US and PLACE are two more."""
+"""The columns that put records in order; where tables are read, CAME_US and REPLACED_SEQ are two more."""
 _TEXTS = (c.SOURCE, c.FILE)
 
 _LAST = np.iinfo(np.int64).max  # of a key without a value, which comes after all others
@@ -287,7 +287,7 @@ def _of_source(records: DataFrame, source: Source, payload: StructType, *, reads
     place_columns, none = dict[str, Column](), F.lit(None).cast("bigint")
     if reads_tables:
         place_columns[CAME_US] = c.to_us("_modified") if source.record_order is None else none
-        place_columns[PLACE] = F.col(PLACE) if PLACE in records.columns else none
+        place_columns[REPLACED_SEQ] = F.col(REPLACED_SEQ) if REPLACED_SEQ in records.columns else none
     completed = records.withColumns({c.SOURCE: F.lit(source.name), c.SPLIT: split, **missing, **place_columns})
     place = (c.SOURCE, c.SPLIT, c.POSITION, c.FILE, c.MALFORMED)
     return completed.selectExpr(*map(quoted, payload.names), ARRIVAL_US, *place_columns, *place)
@@ -341,7 +341,7 @@ class Records:
         )
         of_tables = {
             key: np.concatenate([np.full(sum(counts), NONE), integers(keys[key])])
-            for key in (PLACE, CAME_US)
+            for key in (REPLACED_SEQ, CAME_US)
             if key in keys.column_names
         }
         return Records(
@@ -350,7 +350,7 @@ class Records:
             np.concatenate([*(file.arrival for file in files), integers(keys[ARRIVAL_US])]),
             np.repeat(source.astype(np.int16), runs),
             sources,
-            of_tables.get(PLACE, no_numbers()),
+            of_tables.get(REPLACED_SEQ, no_numbers()),
             of_tables.get(CAME_US, no_numbers()),
         )
 
@@ -485,12 +485,12 @@ class NumberedLog:
         return self.first_seq + np.flatnonzero(is_ahead), int(self.records.ahead_us[in_log].max(initial=0))
 
     def replacements(self) -> pa.Table:
-        """Return the records in the places of others: `_source`, `_arrival_seq`, PLACE."""
+        """Return the records in the places of others: `_source`, `_arrival_seq`, REPLACED_SEQ."""
         ranks = np.flatnonzero(~self.records.are_new[self.order])
         at = self.order[ranks]
         names = pa.array(self.records.sources, pa.string()).take(pa.array(self.records.source[at]))
         places = self.records.place[at] if len(self.records.place) else np.zeros(0, np.int64)
-        return pa.table({c.SOURCE: names, c.SEQ: self.first_seq + ranks, PLACE: places})
+        return pa.table({c.SOURCE: names, c.SEQ: self.first_seq + ranks, REPLACED_SEQ: places})
 
     def pieces(self, batch_id: int) -> list[Piece]:
         """Return the rows of `raw_events`."""
@@ -528,7 +528,7 @@ def _write_log(workspace: Workspace, plan: Plan, waiting: Waiting, read: _Read) 
         try:
             with _numbered(workspace, plan, read, waiting.size, before_us) as (log, by_spark):
                 _ensure_unchanged(waiting)  # by now every record has been counted, and none is stored yet
-                _ensure_whole(read, by_spark)
+                _ensure_all_rows_read(read, by_spark)
                 writer.replace_pieces(tables.RAW_EVENTS, log.pieces(plan.batch_id), where=NO_ROWS)
                 _ensure_unchanged(waiting)  # they may have been read once more
             return log
@@ -554,7 +554,7 @@ def _numbered(
         before_us: The clock of the log before it; None for none.
     """
     spec = workspace.spec
-    names = [*KEYS, *([CAME_US, PLACE] if spec.reads_tables else [])]
+    names = [*KEYS, *([CAME_US, REPLACED_SEQ] if spec.reads_tables else [])]
     most_us = {source.name: source.future_arrival_us for source in spec.sources}
     by_spark = (
         nullcontext(Aside((), no_keys))
@@ -610,7 +610,7 @@ def _ensure_unchanged(waiting: Waiting) -> None:
         look.ensure_unchanged()
 
 
-def _ensure_whole(read: _Read, rows: int) -> None:
+def _ensure_all_rows_read(read: _Read, rows: int) -> None:
     """Check that Spark has returned each record that was fetched for it, and no other.
 
     Raises:
@@ -654,10 +654,10 @@ def _with_arrival(read: SourceRead, source: Source, time_zone: str) -> DataFrame
     a table's log or of a file system is not in these years.
     """
     timed = _own_arrival(read, source, time_zone)
-    if PLACE not in read.records.columns:
+    if REPLACED_SEQ not in read.records.columns:
         return timed
     # A record that takes a place takes its arrival too: a correction neither moves the clock nor counts as late.
-    arrival = F.when(F.col(PLACE).isNull(), F.col(ARRIVAL_US)).otherwise(F.col(PLACE_ARRIVAL))
+    arrival = F.when(F.col(REPLACED_SEQ).isNull(), F.col(ARRIVAL_US)).otherwise(F.col(REPLACED_ARRIVAL))
     return timed.withColumn(ARRIVAL_US, arrival)
 
 

@@ -36,9 +36,9 @@ from tidemark.timeops.narrow import beside
 from tidemark.timeops.spec import Source, Spec
 from tidemark.timeops.spec.fields import all_names, name_in_tables
 
-PLACE = "__tm_place"
-"""The place that a record takes; null for a record that is new."""
-PLACE_ARRIVAL = "__tm_place_arrival_us"
+REPLACED_SEQ = "__tm_place"
+"""`_arrival_seq` of the record that this one replaces; null for a record that is new."""
+REPLACED_ARRIVAL = "__tm_place_arrival_us"
 _IDENTITY, _CONTENT, _KEY, _NTH = "__tm_identity", "__tm_content", "__tm_key", "__tm_nth"
 _GONE, _CAME = "__tm_gone", "__tm_came"
 _BOUNDS = ("window_start", "window_end")
@@ -69,7 +69,7 @@ class Correction:
     @property
     def replaced(self) -> int:
         """How many records it replaces."""
-        return len(self.rows) - int(self.rows[PLACE].null_count)
+        return len(self.rows) - int(self.rows[REPLACED_SEQ].null_count)
 
     @property
     def is_none(self) -> bool:
@@ -95,18 +95,18 @@ def correction_of(
         both = removed_rows.join(added_rows, [_IDENTITY, _NTH], "full_outer")
     else:
         both = removed_rows.unionByName(added_rows, allowMissingColumns=True)
-    rows = both.select(FILE, POSITION, PLACE, PLACE_ARRIVAL, _GONE).toArrow()
+    rows = both.select(FILE, POSITION, REPLACED_SEQ, REPLACED_ARRIVAL, _GONE).toArrow()
     return _correction_from(source, version, rows)
 
 
 def _correction_from(source: Source, version: TableVersion, pairs: pa.Table) -> Correction:
     """Say what becomes of each row that is gone, each that came, and each that another one replaced."""
-    is_added, has_place = pc.is_valid(pairs[FILE]), pc.is_valid(pairs[PLACE])
-    takes = pc.and_(is_added, pc.is_valid(pairs[PLACE_ARRIVAL]))  # a record without an arrival was never judged
-    rows = pairs.filter(is_added).select([FILE, POSITION, PLACE, PLACE_ARRIVAL])
-    place = pc.if_else(pc.is_valid(rows[PLACE_ARRIVAL]), rows[PLACE], pa.scalar(None, pa.int64()))
-    rows = rows.set_column(2, PLACE, place)
-    removed = pairs.filter(pc.and_(has_place, pc.invert(takes)))[PLACE]
+    is_added, has_place = pc.is_valid(pairs[FILE]), pc.is_valid(pairs[REPLACED_SEQ])
+    takes = pc.and_(is_added, pc.is_valid(pairs[REPLACED_ARRIVAL]))  # a record without an arrival was never judged
+    rows = pairs.filter(is_added).select([FILE, POSITION, REPLACED_SEQ, REPLACED_ARRIVAL])
+    place = pc.if_else(pc.is_valid(rows[REPLACED_ARRIVAL]), rows[REPLACED_SEQ], pa.scalar(None, pa.int64()))
+    rows = rows.set_column(2, REPLACED_SEQ, place)
+    removed = pairs.filter(pc.and_(has_place, pc.invert(takes)))[REPLACED_SEQ]
     unknown = pairs.filter(pc.and_(pc.is_valid(pairs[_GONE]), pc.invert(has_place)))
     return Correction(source.name, version, rows, np.sort(np.asarray(removed, np.int64)), len(unknown))
 
@@ -141,12 +141,12 @@ def _with_places(
     everything = Excluded(corrected=out.corrected, places=out.places, records=out.records)  # also excluded records
     log = as_it_is(workspace, everything, 0, workspace.progress.log_end()).where(F.col(c.SOURCE) == source.name)
     candidates = log.select(
-        F.col(c.SEQ).alias(PLACE),
-        c.to_us(c.ARRIVAL).alias(PLACE_ARRIVAL),
+        F.col(c.SEQ).alias(REPLACED_SEQ),
+        c.to_us(c.ARRIVAL).alias(REPLACED_ARRIVAL),
         _text_of(identity or columns, log).alias(_KEY),
     )
     candidates = candidates.join(keyed_rows.select(_KEY).distinct(), _KEY, "left_semi")
-    places = _numbered(candidates, (_KEY,), (PLACE,))
+    places = _numbered(candidates, (_KEY,), (REPLACED_SEQ,))
     return computed(keyed_rows.join(places, [_KEY, _NTH], "left").drop(_KEY, _NTH))
 
 
@@ -183,10 +183,10 @@ def _keys_of(of: Published) -> tuple[str, ...]:
 def item_of(workspace: Workspace, correction: Correction, taken: pa.Table, end_seq: int) -> dict[str, Any]:
     """Return the control item of a correction, after an ingestion that ends at `end_seq`.
 
-    `taken` has the records of all sources that take places: `_source`, `_arrival_seq` and PLACE.
+    `taken` has the records of all sources that take places: `_source`, `_arrival_seq` and REPLACED_SEQ.
     """
-    taken = taken.filter(pc.equal(taken[c.SOURCE], correction.source)).sort_by(PLACE)
-    places, records = (np.asarray(taken[name], np.int64) for name in (PLACE, c.SEQ))
+    taken = taken.filter(pc.equal(taken[c.SOURCE], correction.source)).sort_by(REPLACED_SEQ)
+    places, records = (np.asarray(taken[name], np.int64) for name in (REPLACED_SEQ, c.SEQ))
     removed, version = correction.removed, correction.version
     touched = np.concatenate([places, removed])
     fields = {

@@ -92,7 +92,7 @@ def gone_of(workspace: Workspace) -> Mapping[str, Gone]:
 
 
 def _rebuilt(gone_by_table: dict[str, Gone], rebuild: RebuildInput) -> None:
-    """Take into account that tables continue under new names, or have all rows again."""
+    """Carry entries over to renamed tables, and drop the ones of windows that were rebuilt in full."""
     for new, old in rebuild.renamed.items():
         for table in _OF_WINDOW:
             if table(old) in gone_by_table:

@@ -27,7 +27,7 @@ from tidemark.timeops.calendar.grid import spans_at
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.errors.problems import did_you_mean
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.spec.top import PLACE
+from tidemark.timeops.spec.top import TOP_RANK
 from tidemark.timeops.spec.window import timeline_columns
 from tidemark.timeops.values.instants import NONE, Array
 from tidemark.timeops.values.utc import Instant
@@ -228,7 +228,7 @@ class WindowQuestion:
             timeline=timeline,
             now=judged.last(timeline),
             splits=tuple(judged.timelines() if window.across else judged.splits(timeline)),
-            rows=tuple(sorted(of_group, key=lambda row: row.get(PLACE) or 0)),
+            rows=tuple(sorted(of_group, key=lambda row: row.get(TOP_RANK) or 0)),
         )
 
     def _taken_events(self, events: WindowEvents, closes_us: int) -> tuple[WindowEvents, int]:

@@ -24,7 +24,7 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.figures.log_times import Item, Met, SplitReach
 from tidemark.timeops.rules.time_rules import TimeRules
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.spec.top import PLACE
+from tidemark.timeops.spec.top import TOP_RANK
 
 _MOST_SHOWN = 20
 _OF_ROW = ("window_start", "window_end", "_is_taken_back", c.WATERMARK, c.BATCH)
@@ -245,13 +245,13 @@ def _results(group: GroupOfWindow, answer: WindowAnswer) -> list[tuple[str, str]
     """Return the rows that it has, or why it has none."""
     if not group.rows:
         return [("result", _why_none(group, answer))]
-    hidden = (*_OF_ROW, PLACE, *group.group, *(() if answer.window.revises else ("_revision", "_is_final")))
+    hidden = (*_OF_ROW, TOP_RANK, *group.group, *(() if answer.window.revises else ("_revision", "_is_final")))
     shown = []
     for row in group.rows:
         values = [
             f"{name} {value_text(value)}" for name, value in row.items() if name not in hidden and value is not None
         ]
-        shown.append((f"rank {row[PLACE]}" if PLACE in row else "result", ", ".join(values)))
+        shown.append((f"rank {row[TOP_RANK]}" if TOP_RANK in row else "result", ", ".join(values)))
     return shown
 
 

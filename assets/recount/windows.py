@@ -33,7 +33,7 @@ from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.rules.reasons import Reason
 from tidemark.timeops.spec import WindowSpec, is_reserved
 from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ
-from tidemark.timeops.spec.top import PLACE
+from tidemark.timeops.spec.top import TOP_RANK
 from tidemark.timeops.values.utc import Instant
 from tidemark.timeops.windows.aggregates import has_order, passes_having, with_aggregates
 from tidemark.timeops.windows.segment import on_events
@@ -306,11 +306,11 @@ def _first_rows(events: DataFrame, results: DataFrame, window: WindowSpec) -> Da
     counted = f"count(*) OVER (PARTITION BY {same} ORDER BY {order} ROWS UNBOUNDED PRECEDING)"
     shown = window.event_columns(events.columns)
     keys = [f"{quoted(of)} AS {quoted(name)}" for of, name in names.items()]
-    first = events.selectExpr(*keys, f"CAST({counted} AS INT) AS {PLACE}", *map(quoted, shown)).where(
-        f"{PLACE} <= {window.top.n}"
+    first = events.selectExpr(*keys, f"CAST({counted} AS INT) AS {TOP_RANK}", *map(quoted, shown)).where(
+        f"{TOP_RANK} <= {window.top.n}"
     )
     same_group = c.same_in("row", "result", names.values())
-    rows = [f"row.{quoted(name)}" for name in (PLACE, *shown)]
+    rows = [f"row.{quoted(name)}" for name in (TOP_RANK, *shown)]
     return first.alias("row").join(results.alias("result"), same_group).selectExpr("result.*", *rows)
 
 

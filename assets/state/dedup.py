@@ -14,7 +14,7 @@ from operator import add
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.assets.batch import Batch, Span
+from tidemark.assets.batch import Batch, TimeSpan
 from tidemark.resources import tables
 from tidemark.resources.delta.versions import Filters
 from tidemark.resources.spark.frames import empty_frame
@@ -27,10 +27,10 @@ NEAR_US = 3_600_000_000
 """Spans no further apart are one: to read a little more costs less than another file."""
 _DAY_US = 86_400_000_000
 _MOST_PIECES = 10_000
-_ALL: Span = (c.MIN_US, c.MAX_US)
+_ALL: TimeSpan = (c.MIN_US, c.MAX_US)
 
 
-def spans_of(workspace: Workspace, items: DataFrame) -> tuple[Span, ...]:
+def spans_of(workspace: Workspace, items: DataFrame) -> tuple[TimeSpan, ...]:
     """Return the spans of event time in which a batch's events may have duplicates, found by one small job."""
     rules = workspace.rules
     pieces = event_times(items, rules, max(rules.time.within_us, _DAY_US)).limit(_MOST_PIECES + 1).collect()
@@ -40,9 +40,9 @@ def spans_of(workspace: Workspace, items: DataFrame) -> tuple[Span, ...]:
     return joined([(row["first_us"] - within_us, row["last_us"] + within_us) for row in pieces], MOST_SPANS)
 
 
-def joined(spans: Iterable[Span], most: int) -> tuple[Span, ...]:
+def joined(spans: Iterable[TimeSpan], most: int) -> tuple[TimeSpan, ...]:
     """Return spans that are not near each other, in order, at most so many: the nearest ones are joined."""
-    apart: list[Span] = []
+    apart: list[TimeSpan] = []
     for first, last in sorted(spans):
         if apart and first <= apart[-1][1] + NEAR_US:
             apart[-1] = (apart[-1][0], max(apart[-1][1], last))
@@ -54,7 +54,7 @@ def joined(spans: Iterable[Span], most: int) -> tuple[Span, ...]:
     return tuple(apart)
 
 
-def known_first_times(workspace: Workspace, spans: Sequence[Span], *, up_to: int | None = None) -> DataFrame:
+def known_first_times(workspace: Workspace, spans: Sequence[TimeSpan], *, up_to: int | None = None) -> DataFrame:
     """Return first times of earlier batches in some spans of event time, duplicates.FIRST_TIMES_SCHEMA.
 
     `up_to` is the last of these batches, by default the last one committed. Rows are only ever added, so no older

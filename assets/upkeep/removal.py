@@ -148,7 +148,7 @@ def _item(workspace: Workspace, removal: Removal) -> dict[str, Any]:
 
 
 def old_rows(workspace: Workspace) -> Removal:
-    """Return the rows that have become old; nothing is written."""
+    """Return the rows that retention would remove now, without removing them."""
     spec = workspace.spec
     if spec.retention is None or not workspace.exists or workspace.progress.processed_end() == 0:
         return Removal()

@@ -198,7 +198,7 @@ def _in_order(expected: Sequence[Row], actual: Sequence[Row]) -> bool:
 
 
 def _nearest(expected: list[Row], actual: list[Row]) -> tuple[Pair, ...]:
-    """Pair each missing row with the one that shares most values with it, as long as there are any."""
+    """Pair each missing row with the unpaired row that shares the most values with it, until none is left."""
     unpaired = list(actual)
     pairs = []
     for want in expected:

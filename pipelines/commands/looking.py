@@ -332,7 +332,7 @@ def _table_of(workspace: "Workspace", table: str, versions: dict[str, int | None
 def _order(columns: "dict[str, str]") -> "list[SortKey]":
     """Return the order that shows the newest rows first, by the columns that a table has for it."""
     from tidemark.resources.delta.queries import SortKey
-    from tidemark.timeops.spec.top import PLACE
+    from tidemark.timeops.spec.top import TOP_RANK
 
     for by in (
         ("window_start", "window_end"),
@@ -344,7 +344,7 @@ def _order(columns: "dict[str, str]") -> "list[SortKey]":
         if all(name in columns for name in by):
             newest, names = [SortKey(name, descending=True) for name in by], [*columns]
             # The first events of a window are in their places, group by group.
-            places = names[names.index(by[-1]) + 1 : names.index(PLACE) + 1] if PLACE in columns else []
+            places = names[names.index(by[-1]) + 1 : names.index(TOP_RANK) + 1] if TOP_RANK in columns else []
             return [*newest, *map(SortKey, places)]
     return []
 

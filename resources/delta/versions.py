@@ -295,7 +295,7 @@ class Version:
         return [path for path in paths if self.rows_of([path], names).filter(arrow_condition(where))]
 
     def rows(self, *, columns: Sequence[str] | None = None, filters: Filters | None = None) -> pa.Table:
-        """Return its rows, if they are few, without a Spark job. Files that the filters rule out are not opened."""
+        """Return its rows without a Spark job: only for few. Files that the filters rule out are not opened."""
         condition = arrow_condition(filters) if filters else None
         with self.reading():
             return self.dataset.to_table(columns=None if columns is None else list(columns), filter=condition)

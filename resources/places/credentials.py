@@ -317,7 +317,7 @@ def spark_defaults() -> dict[str, str]:
 
 
 def defaults_file() -> Path:
-    """Return the path where Spark looks for it."""
+    """Return the path at which Spark looks for `spark-defaults.conf`."""
     folder = os.environ.get("SPARK_CONF_DIR")
     if folder:
         return Path(folder, "spark-defaults.conf")

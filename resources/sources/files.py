@@ -19,11 +19,11 @@ from tidemark.resources.sources.known_files import (
     NOT_READ_YET,
     Candidate,
     Check,
+    FileOutcome,
     FileRange,
     FileState,
     KnownFiles,
     Looked,
-    Outcome,
     Unfinished,
     begins_as,
     candidate,
@@ -202,7 +202,7 @@ class _Examination:
             age_us = us_of(self.now) - file.modified_us
             # Of a file that is dated far ahead, a line would wait for ever, without a word.
             age = timedelta(microseconds=age_us) if age_us > -_NO_SKEW_US else None
-        outcome: Outcome | InputError
+        outcome: FileOutcome | InputError
         try:
             if isinstance(looked, InputError):
                 raise looked

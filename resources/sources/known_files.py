@@ -422,7 +422,7 @@ class Unfinished:
     note: str
 
 
-Outcome = FileRange | FileState | Unfinished
+FileOutcome = FileRange | FileState | Unfinished
 
 
 class Landed(Protocol):
@@ -437,7 +437,7 @@ class Landed(Protocol):
 
 def part_to_read(
     source: FilesSource, looked: Looked, memory: KnownFiles | None, landed: Landed, age: timedelta | None
-) -> Outcome:
+) -> FileOutcome:
     """Decide how much of a file is read, by its bytes and by all bytes that are known; without `memory` by its own.
 
     `age` is the time since the file changed, None if it is not going to change or if that is unknown.

@@ -238,8 +238,9 @@ def parser_of(source: FilesSource, schema: T.StructType, time_zone: str) -> Call
         schema: The columns by their names in the files.
         time_zone: IANA name of the zone of times without an offset.
     """
-    is_plain = _is_plain(source, schema)
-    return lambda: _Parser(schema, time_zone) if is_plain else lambda _: None
+    if _is_plain(source, schema):
+        return lambda: _Parser(schema, time_zone)
+    return lambda: lambda _block: None
 
 
 def _is_plain(source: FilesSource, schema: T.StructType) -> bool:

@@ -333,7 +333,7 @@ def constant_time_problem(session: "SparkSession", expression: str, columns: Map
 
 
 def hidden_time_problem(session: "SparkSession", expression: str, columns: Mapping[str, str]) -> Problem | None:
-    """Find a text of the record that Spark takes for a time without being told to; Spark computes nothing.
+    """Find a text of the record that Spark would convert to a time implicitly; no query runs.
 
     `columns` has the types of the columns that the expression may name.
     """

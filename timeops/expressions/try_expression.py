@@ -274,7 +274,7 @@ def as_json(*fields: str) -> str:
 
 
 def utf8_sql(text: str) -> str:
-    """Return SQL of a STRING: the text, or its bytes as in SQL, such as X'00FF', where they are not UTF-8."""
+    """Return SQL of a STRING: the text, or, where it is not UTF-8, its bytes as a literal of SQL such as X'00FF'."""
     before, after = literal("X'"), literal("'")
     in_hex = f"concat({before}, hex(__tm_v), {after})"
     return f"get(transform(array({text}), __tm_v -> IF(is_valid_utf8(__tm_v), __tm_v, {in_hex})), 0)"

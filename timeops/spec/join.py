@@ -81,7 +81,7 @@ class RightSide(SpecModel):
 
     @property
     def ddl(self) -> str | None:
-        """The columns of a table as Spark DDL; None without `schema` as long as the table was not looked at."""
+        """The columns of a table as Spark DDL; None without `schema`, until the table has been looked at."""
         return self.columns or self._there
 
     @property

@@ -14,7 +14,7 @@ from tidemark.timeops.errors.problems import Problem, ProblemsError
 from tidemark.timeops.expressions.tokens import Token, balance_fault, listed_parts, normal_form, part_of, tokenize
 from tidemark.timeops.spec.fields import SpecModel, WholeNumber, read_expression, read_text, text_schema
 
-PLACE = "_rank"
+TOP_RANK = "_rank"
 """INT: the place of an event among the first ones of its window and group, from 1."""
 
 

@@ -30,7 +30,7 @@ from tidemark.timeops.spec.fields import (
     is_reserved,
     word_or_keys,
 )
-from tidemark.timeops.spec.top import PLACE, Top
+from tidemark.timeops.spec.top import TOP_RANK, Top
 from tidemark.timeops.spec.window_shape import WindowShape
 from tidemark.timeops.values.durations import format_duration, micros
 
@@ -242,7 +242,7 @@ class WindowSpec(WindowEmission):
     @property
     def key_columns(self) -> tuple[str, ...]:
         """Names of the columns that distinguish the results of the table, except for their revision."""
-        return ("window_start", "window_end", *self.group_columns, *((PLACE,) if self.top is not None else ()))
+        return ("window_start", "window_end", *self.group_columns, *((TOP_RANK,) if self.top is not None else ()))
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -277,7 +277,7 @@ class WindowSpec(WindowEmission):
     @property
     def _own_columns(self) -> frozenset[str]:
         """Columns that rows of `top` have in addition to others, and that a payload may have too."""
-        names = (RESERVED_IN_WINDOWS - RESERVED_COLUMNS) | {PLACE}
+        names = (RESERVED_IN_WINDOWS - RESERVED_COLUMNS) | {TOP_RANK}
         return names | _OF_CHANGE_FEED if self.change_feed else names
 
     def meeting_problems(self, columns: Iterable[str]) -> Iterable[Problem]:
@@ -292,12 +292,12 @@ class WindowSpec(WindowEmission):
             if name.lower() in spelled:
                 yield _meeting("aggregate", name, spelled[name.lower()], ("aggregates", name))
         for name in sorted(self._own_columns & {*spelled}):
-            if self.input is not None and name != PLACE:
+            if self.input is not None and name != TOP_RANK:
                 continue  # the bounds of the lower window: its end is `_timestamp`
             fault = f"each row of `top` has a column `{name}` of its own, and the events have a column of this name"
             remedy = "choose another name for it with `rename` of the source"
             if self.input is not None:
-                fault = f"`{self.input}` has a `top` too, and both call the place of a row `{PLACE}`"
+                fault = f"`{self.input}` has a `top` too, and both call the place of a row `{TOP_RANK}`"
                 remedy = "leave `top` out of one of them, or choose rows of the lower one with `where: _rank = 1`"
             yield Problem(fault, expected="distinct names", remedy=remedy, at=("top",))
 
@@ -359,8 +359,8 @@ class WindowSpec(WindowEmission):
             elif name.lower() in names:
                 fault = f"two columns of this window are called `{name}`"
                 yield Problem(fault, expected="distinct names of groups and aggregates", at=at)
-            elif self.top is not None and name.lower() == PLACE:
-                fault = f"each row of `top` has a column `{PLACE}`, the place of its event"
+            elif self.top is not None and name.lower() == TOP_RANK:
+                fault = f"each row of `top` has a column `{TOP_RANK}`, the place of its event"
                 yield Problem(fault, remedy="choose another name", at=at)
             names.add(name.lower())
 

@@ -22,7 +22,7 @@ from tidemark.timeops.expressions.tokens import calls, quoted, tokenize
 from tidemark.timeops.expressions.try_expression import Columns, parts, without_minus_zero
 from tidemark.timeops.spec import WindowSpec, is_reserved
 from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ
-from tidemark.timeops.spec.top import PLACE
+from tidemark.timeops.spec.top import TOP_RANK
 from tidemark.timeops.windows.segment import group_names
 
 _NUMBERS = (IntegralType, FloatType, DoubleType)  # sums of decimals have a precision that grows with each step
@@ -86,9 +86,9 @@ def first_rows(contents: DataFrame, keys: Sequence[str], window: WindowSpec) -> 
     # Rows of one group have one value of it, as they have in aggregates.
     groups = [f"{without_minus_zero(name, columns.types[name])} AS {name}" for name in group_names(window)]
     same, order = ", ".join([*keys, *group_names(window)]), ", ".join(_order(columns, window))
-    place = f"row_number() OVER (PARTITION BY {same} ORDER BY {order}) AS {PLACE}"
+    place = f"row_number() OVER (PARTITION BY {same} ORDER BY {order}) AS {TOP_RANK}"
     shown = map(quoted, window.event_columns(contents.columns))
-    return contents.selectExpr(*keys, *groups, place, *shown).where(f"{PLACE} <= {window.top.n}")
+    return contents.selectExpr(*keys, *groups, place, *shown).where(f"{TOP_RANK} <= {window.top.n}")
 
 
 def _order(columns: Columns, window: WindowSpec) -> list[str]:

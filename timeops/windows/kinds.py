@@ -30,7 +30,7 @@ class WindowKind(Protocol):
 
     @property
     def merges(self) -> bool:
-        """True if an event may change the bounds of windows. Asked first.
+        """True if an event may change the bounds of windows. Called first.
 
         Then only the other events of its group say whether it is late, results have `__tm_start`, and bounds that a
         window has had before are results of their own.
@@ -41,21 +41,21 @@ class WindowKind(Protocol):
     def start_of(self, end_us: str) -> str:
         """Return SQL of the start of the window with this end.
 
-        Asked for the windows that a dead letter missed, and for the start of results unless windows merge.
+        Called for the windows that a dead letter missed, and for the start of results unless windows merge.
         """
 
     def place(self, events: DataFrame) -> DataFrame:
         """Add to accepted events, as far as each alone says, `__tm_filtered`, `__tm_ends` and `__tm_missed`.
 
-        Asked once a segment, to count what became of its events. The first says that the window leaves the event out.
-        The second are the ends of windows that it is in. The third are the ends of windows that had closed when it
-        came, by the watermark or, with `__tm_flushed_windows`, by a flush. No row is added or lost.
+        Called once a segment, to count what became of its events. The first says that the window leaves the event
+        out. The second are the ends of windows that it is in. The third are the ends of windows that had closed when
+        it came, by the watermark or, with `__tm_flushed_windows`, by a flush. No row is added or lost.
         """
 
     def placed(self, segment: WindowSegment, /) -> Placed | None:
         """Return what the driver finds of the segment's events; None where a kind finds nothing.
 
-        Asked at most once a segment, before anything else needs it: it is in `WindowSegment.placed` from then on.
+        Called at most once a segment, before anything else needs it: it is in `WindowSegment.placed` from then on.
         """
 
     # The results of a segment.
@@ -63,7 +63,7 @@ class WindowKind(Protocol):
     def closed_contents(self, segment: WindowSegment) -> DataFrame:
         """Return the events of the windows that close in the segment, by `keys_of` and group: a row per window.
 
-        Asked once a segment, of a window with one result, and where a flush closes windows, for what stays closed.
+        Called once a segment, of a window with one result, and where a flush closes windows, for what stays closed.
         """
 
     @property
@@ -76,13 +76,13 @@ class WindowKind(Protocol):
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:
         """Add to results of closed windows `_watermark` BIGINT: just after the item that closed each.
 
-        It is null where no item did: a flush. Asked after `closed_contents`, and for rows of windows without events.
+        It is null where no item did: a flush. Called after `closed_contents`, and for rows of windows without events.
         """
 
     def contents_so_far(self, segment: WindowSegment, rank: Rank) -> DataFrame:
         """Return the events of the windows that had not closed before the segment, a row per window that holds them.
 
-        Asked once a segment, of a window that revises its results.
+        Called once a segment, of a window that revises its results.
 
         Args:
             segment: The segment; the known events have the watermark and the clock that they met.
@@ -97,7 +97,7 @@ class WindowKind(Protocol):
     def late_events(self, segment: WindowSegment) -> DataFrame:
         """Return accepted events that came when all their windows had closed, each once.
 
-        Asked once a segment, where some may be late. They have `__tm_missed` and `__tm_lateness_us`, with flushed
+        Called once a segment, where some may be late. They have `__tm_missed` and `__tm_lateness_us`, with flushed
         windows also `__tm_by_flush`: a flush had closed the last one, the watermark had not.
         """
 
@@ -107,7 +107,7 @@ class WindowKind(Protocol):
     def needs_others(self) -> bool:
         """True if others of its group say if an event is still needed: it is kept with the names of such windows.
 
-        Asked when the tables of a pipeline are made, and when its windows are sorted by the events that they share.
+        Called when the tables of a pipeline are made, and when its windows are sorted by the events that they share.
         """
 
     @property
@@ -117,13 +117,13 @@ class WindowKind(Protocol):
     def with_needed(self, events: DataFrame, segment: WindowSegment, into: str) -> DataFrame:
         """Add to all of the events BOOLEAN `into`: a window that is open after the segment may still need it.
 
-        Asked last. The next segment does not get an event that no window needs now.
+        Called last. The next segment does not get an event that no window needs now.
         """
 
     def needed_from(self, watermark_us: int, /) -> int:
         """Return an instant, microseconds: no event before it is in a window that is open at the watermark.
 
-        Asked before stored events are read, so that files without such events stay closed. It never falls while the
+        Called before stored events are read, so that files without such events stay closed. It never falls while the
         watermark rises.
         """
 

@@ -16,7 +16,7 @@ from tidemark.timeops.expressions.aggregates import without_overflow
 from tidemark.timeops.expressions.tokens import literal, quoted
 from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.spec.top import PLACE
+from tidemark.timeops.spec.top import TOP_RANK
 from tidemark.timeops.windows.aggregates import first_rows, passes_having, with_aggregates
 from tidemark.timeops.windows.aligned import sliced_results
 from tidemark.timeops.windows.gap_filling import (
@@ -143,7 +143,7 @@ def _shaped(results: DataFrame, segment: WindowSegment, window: WindowSpec, *col
         f"timestamp_micros({START}) AS window_start",
         f"timestamp_micros({instant_of_end(END, window)}) AS window_end",
         *[f"{value} AS {quoted(name)}" for value, name in named],
-        *([PLACE] if window.top is not None else []),
+        *([TOP_RANK] if window.top is not None else []),
         *map(quoted, window.event_columns(results.columns)),
         *map(quoted, window.aggregates),
         f"{REVISION} AS _revision",

@@ -95,8 +95,8 @@ def plan_replay(
         fixes: Records as they should have been: `_arrival_seq`, and the values of the payload by column.
 
     Raises:
-        SpecError: No dead letter meets the condition, one of them cannot be let in, the past is not as the spec has
-            it, or the log has lost its beginning.
+        SpecError: No dead letter meets the condition, one of them cannot be let in, the stored results are not
+            of this spec, or the log has lost its beginning.
         LakeError: The log or a table is lost or damaged, or nothing of it was processed.
     """
     for error in ensure_can_begin(workspace, Scope.ALL).values():

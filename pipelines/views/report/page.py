@@ -56,7 +56,7 @@ from tidemark.timeops.figures.losses import OF_TIME
 from tidemark.timeops.spec import EarlyPolicy, LatePolicy, Source, Spec, TimeSpec, WindowSpec
 from tidemark.timeops.spec.between_parts import has_event_time
 from tidemark.timeops.spec.event_time import Periodic
-from tidemark.timeops.spec.top import PLACE
+from tidemark.timeops.spec.top import TOP_RANK
 from tidemark.timeops.spec.window import Early
 from tidemark.timeops.spec.window_shape import Months, said_length
 from tidemark.timeops.values.durations import format_duration, micros
@@ -375,7 +375,7 @@ def window_part(state: State, window: WindowSpec) -> WindowPart:
     names = [name for name in columns if name in stored]
     by = "window_end" if window.kind in ("cumulative", "sliding") else "window_start"
     newest = python_rows(newest_rows(state.lake, table, version, names, by=by, most=MOST_ROWS))
-    by_rank = sorted(newest[:SHOWN_ROWS], key=lambda row: row.get(PLACE) or 0)
+    by_rank = sorted(newest[:SHOWN_ROWS], key=lambda row: row.get(TOP_RANK) or 0)
     by_group = sorted(by_rank, key=_label_of_group(window.group_columns))
     rows = sorted(by_group, key=lambda row: (row[by], row["window_end"]), reverse=True)
     in_all = state.lake.row_count(table, version)
@@ -408,7 +408,7 @@ def _chart(window: WindowSpec, newest: Sequence[Row], by: str) -> tuple[str | No
     if aggregate is None:
         return None, "", "None of its aggregates has numbers, so nothing is drawn."
     instants = sorted({row[by] for row in newest})[-_SHOWN_WINDOWS:]
-    once = [row for row in newest if row.get(PLACE, 1) == 1]  # next to `top` they are the same on each row
+    once = [row for row in newest if row.get(TOP_RANK, 1) == 1]  # next to `top` they are the same on each row
     drawn = [row for row in once if row[by] >= instants[0] and is_number(row[aggregate])]
     name_of = _label_of_group(window.group_columns)
     groups: dict[str, float] = defaultdict(float)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.seeds import Dice
 from tidemark.assets.ingestion.raw_events import ARRIVAL_US, CAME_US, KEYS, NumberedLog, Records
-from tidemark.assets.log.corrections import PLACE
+from tidemark.assets.log.corrections import REPLACED_SEQ
 from tidemark.resources.delta import ordering
 from tidemark.resources.delta.ordering import Places, Rows, rows_in_memory
 from tidemark.resources.sources.file_records import PlainFile
@@ -63,7 +63,7 @@ def plain_of(rows: Sequence[Row]) -> PlainFile:
 def files_in(drawn: random.Random, rows: Sequence[Row], *, reads_tables: bool) -> list[list[Row]]:
     """Choose some runs of records that follow each other in a file, and take no places."""
     files: list[list[Row]] = []
-    of_files = [row for row in rows if row[c.FILE] and not (reads_tables and (row[CAME_US] or row[PLACE]))]
+    of_files = [row for row in rows if row[c.FILE] and not (reads_tables and (row[CAME_US] or row[REPLACED_SEQ]))]
     for row in sorted(of_files, key=lambda row: (row[c.FILE], row[c.SOURCE], row[c.POSITION])):
         before = row | {c.POSITION: row[c.POSITION] - 1}
         follows = bool(files) and all(files[-1][-1][name] == before[name] for name in (c.FILE, c.SOURCE, c.POSITION))
@@ -86,7 +86,7 @@ def drawn_rows(drawn: random.Random) -> list[Row]:
             c.POSITION: position,
             ARRIVAL_US: drawn.choice([None, 5, 6, 7, -3]),
             CAME_US: drawn.choice([None, 1, 2]),
-            PLACE: drawn.choice([None, None, 11, 12]),
+            REPLACED_SEQ: drawn.choice([None, None, 11, 12]),
         }
         for file, source, position in places
     ]
@@ -113,20 +113,24 @@ def test_records_are_numbered_as_if_sorted_in_one_list(
 def assert_as_if_sorted(drawn: random.Random, *, by_arrival: bool, reads_tables: bool) -> None:
     rows, from_us = drawn_rows(drawn), drawn.choice([None, 6])
     now_us, most_us = drawn.choice([9, 5]), {"r": drawn.choice([None, 0, 1]), "s": drawn.choice([None, 0, 1])}
-    names = [*KEYS, *([CAME_US, PLACE] if reads_tables else [])]
+    names = [*KEYS, *([CAME_US, REPLACED_SEQ] if reads_tables else [])]
     files = drawn.choice([[], files_in(drawn, rows, reads_tables=reads_tables)])
     in_files = {row["id"] for file in files for row in file}
     others = [row for row in rows if row["id"] not in in_files]
     cuts = sorted(drawn.choices(range(len(others) + 1), k=3))
     records, ahead = records_of(others, cuts, names, files).arrived_by(now_us, most_us), {}
     for row in rows:
-        most, arrival_us, is_new = most_us[row[c.SOURCE]], row[ARRIVAL_US], not reads_tables or row[PLACE] is None
+        most, arrival_us, is_new = (
+            most_us[row[c.SOURCE]],
+            row[ARRIVAL_US],
+            not reads_tables or row[REPLACED_SEQ] is None,
+        )
         if most is not None and arrival_us is not None and arrival_us > now_us + most and is_new:
             row[ARRIVAL_US], ahead[row["id"]] = now_us, arrival_us - now_us
 
     def key(row: Row) -> tuple[object, ...]:
         came = row[ARRIVAL_US] if row[CAME_US] is None else row[CAME_US]
-        of_tables = (none_last(came), none_last(row[PLACE])) if reads_tables else ()
+        of_tables = (none_last(came), none_last(row[REPLACED_SEQ])) if reads_tables else ()
         arrival = (none_last(row[ARRIVAL_US]),) if by_arrival else ()
         file = (row[c.FILE] is not None, (row[c.FILE] or "").encode())
         return (*of_tables, *arrival, file, row[c.SOURCE], row[c.POSITION])
@@ -146,14 +150,14 @@ def assert_as_if_sorted(drawn: random.Random, *, by_arrival: bool, reads_tables:
     assert set(made[c.BATCH].to_pylist()) == {7}
     assert log.last_clock_us == clocks[-1]
     assert log.first_clock_us == next((us for us in clocks if us is not None), None)
-    new = [row for row in expected if not reads_tables or row[PLACE] is None]
+    new = [row for row in expected if not reads_tables or row[REPLACED_SEQ] is None]
     last = {source: [row[ARRIVAL_US] for row in new if row[c.SOURCE] == source] for source in ("r", "s")}
     timed = {source: [us for us in arrivals if us is not None] for source, arrivals in last.items()}
     assert log.last_arrivals() == {source: max(arrivals) for source, arrivals in timed.items() if arrivals}
     taken = [
-        {c.SOURCE: row[c.SOURCE], c.SEQ: 100 + number, PLACE: row[PLACE]}
+        {c.SOURCE: row[c.SOURCE], c.SEQ: 100 + number, REPLACED_SEQ: row[REPLACED_SEQ]}
         for number, row in enumerate(expected)
-        if reads_tables and row[PLACE] is not None
+        if reads_tables and row[REPLACED_SEQ] is not None
     ]
     assert log.replacements().to_pylist() == taken
     in_log = {100 + number: ahead[row["id"]] for number, row in enumerate(expected) if row["id"] in ahead}
