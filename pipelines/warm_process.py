@@ -171,7 +171,10 @@ def _run_for_dagster(request: Mapping[str, Any]) -> None:
         os.dup2(nothing.fileno(), sys.stdin.fileno())
     from dagster._cli.api import execute_run_command  # noqa: PLC0415 - `main` has imported it
 
-    execute_run_command.main([request["arguments"]], standalone_mode=False)
+    from tidemark.assets.catalog.databases import databases_open  # noqa: PLC0415 - the same
+
+    with databases_open():
+        execute_run_command.main([request["arguments"]], standalone_mode=False)
 
 
 def _run_command(request: Mapping[str, Any], connection: socket.socket, fds: list[int]) -> None:

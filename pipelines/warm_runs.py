@@ -11,6 +11,7 @@ from pathlib import Path
 from dagster import DagsterInstance, DagsterRun, DefaultRunLauncher
 from dagster._core.launcher import LaunchRunContext
 
+from tidemark.assets.catalog.databases import keep_databases_open
 from tidemark.pipelines.warm.asking import ask, environment, python_of
 
 
@@ -25,6 +26,7 @@ class WarmRunLauncher(DefaultRunLauncher):
         """Launch a run; errors as of Dagster's default launcher."""
         if not _is_forked(self._instance, context.dagster_run):
             super().launch_run(context)
+        keep_databases_open()  # Dagster's daemon makes the next runs as well, with an event for each asset and check
 
     def terminate(self, run_id: str) -> bool:
         """Interrupt a run, so that its batch is undone; return whether it was there."""
