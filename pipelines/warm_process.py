@@ -44,6 +44,10 @@ _VERSION = version("tidemark")  # of what is imported, whatever is installed lat
 _IMPORTS = (
     "dagster._cli.api",
     "dagster._core.execution.api",
+    "dagster._core.instance.factory",
+    "dagster._core.storage.local_compute_log_manager",
+    "dagster._core.storage.sqlite_storage",
+    "duckdb",
     "great_expectations",
     "pyspark.sql.connect.session",
     "tidemark.assets.catalog.display.pictures",
@@ -51,6 +55,8 @@ _IMPORTS = (
     "tidemark.pipelines.definitions",
     "tidemark.pipelines.running.execution",
     "tidemark.pipelines.running.runner",
+    "tidemark.resources.sources.file_records",
+    "upath.implementations.local",
 )
 
 
