@@ -19,6 +19,7 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
 from tidemark.assets.batch import Batch
+from tidemark.assets.catalog.databases import databases_open
 from tidemark.assets.catalog.days.partitions import are_told, show_days_first, tell_changes
 from tidemark.assets.catalog.days.versions import stage_version
 from tidemark.assets.catalog.display import metadata as show
@@ -26,7 +27,6 @@ from tidemark.assets.catalog.held_back import forget_last_look, held_back_check,
 from tidemark.assets.catalog.runs import (
     RETRIES,
     LiveRun,
-    databases_open,
     key,
     pool_of,
     run_tags,
@@ -75,9 +75,9 @@ class BatchSettings(dg.ConfigurableResource[None]):
     )
 
     @contextmanager
-    def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Any]:
+    def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Any]:  # noqa: ARG002 - Dagster's
         """Yield the settings during a run, whose events are written faster meanwhile."""
-        with databases_open(context.instance, context.run.run_id if context.run is not None else None):
+        with databases_open():
             yield self
 
 

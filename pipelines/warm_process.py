@@ -44,6 +44,10 @@ _VERSION = version("tidemark")  # of what is imported, whatever is installed lat
 _IMPORTS = (
     "dagster._cli.api",
     "dagster._core.execution.api",
+    "dagster._core.instance.factory",
+    "dagster._core.storage.local_compute_log_manager",
+    "dagster._core.storage.sqlite_storage",
+    "duckdb",
     "great_expectations",
     "pyspark.sql.connect.session",
     "tidemark.assets.catalog.display.pictures",
@@ -51,6 +55,8 @@ _IMPORTS = (
     "tidemark.pipelines.definitions",
     "tidemark.pipelines.running.execution",
     "tidemark.pipelines.running.runner",
+    "tidemark.resources.sources.file_records",
+    "upath.implementations.local",
 )
 
 
@@ -171,7 +177,10 @@ def _run_for_dagster(request: Mapping[str, Any]) -> None:
         os.dup2(nothing.fileno(), sys.stdin.fileno())
     from dagster._cli.api import execute_run_command  # noqa: PLC0415 - `main` has imported it
 
-    execute_run_command.main([request["arguments"]], standalone_mode=False)
+    from tidemark.assets.catalog.databases import databases_open  # noqa: PLC0415 - the same
+
+    with databases_open():
+        execute_run_command.main([request["arguments"]], standalone_mode=False)
 
 
 def _run_command(request: Mapping[str, Any], connection: socket.socket, fds: list[int]) -> None:

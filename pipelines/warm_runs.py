@@ -6,11 +6,17 @@ Without the process the launcher does as Dagster's default one: a new Python imp
 checks before the first stage of each run, which takes seconds.
 """
 
+import os
+import signal
+import socket
+from functools import partial
 from pathlib import Path
 
 from dagster import DagsterInstance, DagsterRun, DefaultRunLauncher
 from dagster._core.launcher import LaunchRunContext
+from dagster._core.storage.tags import GRPC_INFO_TAG
 
+from tidemark.assets.catalog.databases import keep_databases_open
 from tidemark.pipelines.warm.asking import ask, environment, python_of
 
 
@@ -25,15 +31,21 @@ class WarmRunLauncher(DefaultRunLauncher):
         """Launch a run; errors as of Dagster's default launcher."""
         if not _is_forked(self._instance, context.dagster_run):
             super().launch_run(context)
+        keep_databases_open()  # Dagster's daemon makes the next runs as well, with an event for each asset and check
 
     def terminate(self, run_id: str) -> bool:
         """Interrupt a run, so that its batch is undone; return whether it was there."""
-        run = self._instance.get_run_by_id(run_id)
-        home = _home(self._instance)
-        if run is None or run.is_finished or not ask(home, {"has": run_id}):
+        run, home = self._instance.get_run_by_id(run_id), _home(self._instance)
+        if run is None or run.is_finished:
+            return False
+        if ask(home, {"has": run_id}):
+            interrupt = partial(ask, home, {"interrupt": run_id})
+        elif (fork := _left_alone(self._instance, run)) is not None:
+            interrupt = partial(_interrupt, fork)
+        else:
             return bool(super().terminate(run_id))  # type: ignore[no-untyped-call]  # of Dagster
         self._instance.report_run_canceling(run)  # before the interrupt: the run says itself that it is canceled
-        return ask(home, {"interrupt": run_id})
+        return interrupt()
 
 
 def _is_forked(instance: DagsterInstance, run: DagsterRun) -> bool:
@@ -52,6 +64,30 @@ def _is_forked(instance: DagsterInstance, run: DagsterRun) -> bool:
         **environment(),
     }
     return ask(_home(instance), request)
+
+
+def _left_alone(instance: DagsterInstance, run: DagsterRun) -> int | None:
+    """Return the process of a run whose warm process has ended, as when `tidemark serve` was started again."""
+    from tidemark.assets.catalog.runs import ATTENDED_TAG, PROCESS_TAG, own_tag  # noqa: PLC0415 - takes seconds
+    from tidemark.resources.batches.plans import is_gone, owner_in  # noqa: PLC0415
+    from tidemark.resources.settings import Clock  # noqa: PLC0415
+
+    if GRPC_INFO_TAG in run.tags or ATTENDED_TAG in run.tags:  # Dagster launched it, or a person at a terminal
+        return None
+    process = owner_in(own_tag(instance, run, PROCESS_TAG) or "", run.run_id)
+    if process is None or process.host != socket.gethostname():
+        return None
+    now = Clock().now()
+    return None if is_gone(process, heartbeat_at=now, now=now) else process.pid
+
+
+def _interrupt(process: int) -> bool:
+    """Interrupt a process; return whether it was there, and may be interrupted by this user."""
+    try:
+        os.kill(process, signal.SIGINT)
+    except OSError:
+        return False
+    return True
 
 
 def _home(instance: DagsterInstance) -> Path:

@@ -1,21 +1,18 @@
 """A run of a pipeline in Dagster: what its assets and checks share.
 
-Here: keys, pool and tags, the batch that the run has taken on, Dagster's databases while it runs, and which failures
-pass by themselves. Not here: the assets (../live.py, ../rebuild/day_assets.py), the checks (asset_checks.py), the
-errors themselves (timeops/errors/), and when a failed run is launched again (pipelines/code_location/launching.py).
+Here: keys, pool and tags, the batch that the run has taken on, and which failures pass by themselves. Not here: the
+assets (../live.py, ../rebuild/day_assets.py), the checks (asset_checks.py), Dagster's databases while a run lasts
+(databases.py), the errors themselves (timeops/errors/), and when a failed run is launched again
+(pipelines/code_location/launching.py).
 """
 
 import multiprocessing
 import os
-import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import wraps
-from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import dagster as dg
-from dagster._core.storage.event_log import SqliteEventLogStorage
 from dagster_pyspark import LazyPySparkResource
 
 from tidemark.assets.alarms.losses.of_batch import BatchLosses
@@ -153,28 +150,6 @@ def process_of_run(context: StageContext) -> BatchOwner:
     events = [record.event_log_entry.dagster_event for record in started]
     is_of_step = any(event is not None and event.pid == here for event in events)
     return process_of(parent.pid if is_of_step else here, run_id)
-
-
-@contextmanager
-def databases_open(instance: dg.DagsterInstance | None, run_id: str | None) -> Iterator[None]:
-    """Keep the files of Dagster's SQLite storage open during the block; other storages need nothing.
-
-    Dagster opens a connection for each event and each question, and closes it again (1.13). The one that closes a
-    file last makes SQLite copy the file's log back and wait for the disk: longer than writing the event takes.
-    """
-    storage = instance.event_log_storage if instance is not None else None
-    with ExitStack() as until_the_end:
-        if isinstance(storage, SqliteEventLogStorage) and run_id is not None:
-            of_run, of_all = (Path(storage.path_for_shard(name)) for name in (run_id, "index"))
-            runs = of_run.parent.with_suffix(".db")
-            for file, mode in ((of_run, "rwc"), (of_all, "rw"), (runs, "rw")):
-                with suppress(sqlite3.Error):  # the run itself says what is wrong with a file that it needs
-                    connection = sqlite3.connect(f"{file.as_uri()}?mode={mode}", uri=True, check_same_thread=False)
-                    until_the_end.enter_context(closing(connection))
-                    # Dagster does so only after it has made all tables of a new run, each with a journal of its own.
-                    connection.execute("PRAGMA journal_mode = WAL").fetchall()
-                    connection.execute("SELECT count(*) FROM sqlite_master").fetchall()  # it counts from a read on
-        yield
 
 
 def under_run(context: StageContext) -> Report:

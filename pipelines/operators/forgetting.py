@@ -259,8 +259,9 @@ def erase_in_dagster(
     if not home.is_dir():
         return 0, []
     traces, files = traces_in(home, sought, set())
-    bases = [trace.file for trace in traces if trace.file.suffix == ".db" and isinstance(trace.file, Path)]
-    if bases:  # SQLite keeps the bytes of deleted rows until it packs a file
+    names = {str(trace.file).removesuffix("-wal") for trace in traces if isinstance(trace.file, Path)}
+    bases = [Path(name) for name in sorted(names) if name.endswith(".db")]
+    if bases:  # SQLite keeps the bytes of deleted rows until it packs a file, and its log while a daemon has it open
         for base in bases:
             _pack(base)
         traces, files = traces_in(home, sought, set())

@@ -25,8 +25,9 @@ from dagster import (
     deserialize_value,
 )
 
+from tidemark.assets.catalog.databases import databases_open
 from tidemark.assets.catalog.days.partitions import days_held, show_days, show_days_first, show_days_held
-from tidemark.assets.catalog.runs import ATTENDED_TAG, databases_open, key
+from tidemark.assets.catalog.runs import ATTENDED_TAG, key
 from tidemark.assets.ingestion.waiting_input import HELD_BACK
 from tidemark.assets.live import BATCH
 from tidemark.assets.planning import batch_of
@@ -120,7 +121,7 @@ def execute(
         for of, by_name in config_by_kind.items()
         if by_name
     }
-    with databases_open(instance, run_id):
+    with databases_open():
         try:
             return job.execute_in_process(
                 instance=instance,

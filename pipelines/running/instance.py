@@ -92,6 +92,9 @@ def instance_at_need(
         def opened() -> "DagsterInstance":
             from dagster import DagsterInstance
 
+            from tidemark.assets.catalog.databases import databases_open
+
+            until_the_end.enter_context(databases_open())
             with _alone(home):
                 overrides = {} if captures_output else _NO_CAPTURE
                 instance = DagsterInstance.ephemeral() if is_trial else _of_home(home, overrides)

@@ -1,6 +1,7 @@
 """Runs of a pipeline in Dagster, without Spark: which count in a home, what is set for all assets, and its upkeep."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,7 +29,7 @@ from dagster import (
 import tidemark as tm
 from tests.pure.letter.test_losses import TIMED, ahead, shop, tills
 from tests.pure.report.shop import WINDOWS
-from tidemark.assets.catalog.runs import databases_open
+from tidemark.assets.catalog.databases import databases_open
 from tidemark.assets.live import BATCH
 from tidemark.pipelines.code_location.upkeep import BY_HAND, forget_runs
 from tidemark.pipelines.command_line import say, settings_of
@@ -100,15 +101,27 @@ def test_dagsters_databases_stay_open_during_a_run_and_leave_no_log_behind(home:
         return sorted(path.name for path in (home / "history").rglob("*-wal"))
 
     with dagster_instance(settings_of(), "shop", tell=say) as instance:
-        run = DagsterRun("shop_live")
-        with databases_open(instance, run.run_id):
+        run, *others = [DagsterRun("shop_live") for _ in range(9)]
+        with databases_open():
             instance.add_run(run)
             instance.report_engine_event("it runs", run)
+            assert instance.all_asset_keys() == []
             assert logs() == sorted([f"{run.run_id}.db-wal", "index.db-wal", "runs.db-wal"])
             [entry] = [*instance.all_logs(run.run_id)]
+            with ThreadPoolExecutor(4) as threads:
+                found = [*threads.map(instance.get_run_by_id, [run.run_id] * 40)]
+            assert {each.run_id for each in found if each is not None} == {run.run_id}
+            with databases_open():  # the stages of a run whose process has begun so
+                assert instance.get_run_by_id(run.run_id) is not None
+            assert len(logs()) == 3
+            for other in others:
+                instance.add_run(other)
+                instance.report_engine_event("another one", other)
+            assert len(logs()) == 6, "a process that looks at many runs keeps the last ones"
         assert logs() == []
         assert [*instance.all_logs(run.run_id)] == [entry]
-    with DagsterInstance.ephemeral() as elsewhere, databases_open(elsewhere, run.run_id):
+    with DagsterInstance.ephemeral() as elsewhere, databases_open():
+        elsewhere.add_run(run)
         assert logs() == []
 
 

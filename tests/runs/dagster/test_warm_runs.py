@@ -9,11 +9,13 @@ import pytest
 from dagster import DagsterInstance, DagsterRunStatus
 
 from tests.processes import wait_until
+from tidemark.assets.catalog.runs import PROCESS_TAG
 from tidemark.pipelines.warm.asking import warm_process
 
 JOBS = """
 import os, time
 from dagster import Definitions, in_process_executor, job, op
+from tidemark.assets.catalog.runs import say_who_runs
 
 @op
 def note() -> None:
@@ -21,7 +23,8 @@ def note() -> None:
         file.write(f"{os.getppid()} {os.getcwd()}")
 
 @op
-def wait() -> None:
+def wait(context) -> None:
+    say_who_runs(context)
     time.sleep(600)
 
 @job(executor_def=in_process_executor)
@@ -66,6 +69,10 @@ def test_a_launched_run_is_a_fork_of_the_warm_process_can_be_stopped_and_without
         found = instance.get_run_by_id(run)
         return found is not None and found.status == status
 
+    def names_its_process(run: str) -> bool:
+        found = instance.get_run_by_id(run)
+        return found is not None and PROCESS_TAG in found.tags
+
     with DagsterInstance.from_config(str(home)) as instance:
         with warm_process(home):
             wait_until((home / "warm_runs.json").exists, log)
@@ -78,6 +85,10 @@ def test_a_launched_run_is_a_fork_of_the_warm_process_can_be_stopped_and_without
             wait_until(lambda: is_at(stopped, DagsterRunStatus.STARTED), log)
             assert instance.run_launcher.terminate(stopped)
             wait_until(lambda: is_at(stopped, DagsterRunStatus.CANCELED), log)
+            left = launch("waiting")
+            wait_until(lambda: names_its_process(left), log)
+        assert instance.run_launcher.terminate(left), "as when `tidemark serve` was started again"
+        wait_until(lambda: is_at(left, DagsterRunStatus.CANCELED), log)
         note.unlink()
         alone = launch("noting")
         wait_until(lambda: is_at(alone, DagsterRunStatus.SUCCESS), log)
