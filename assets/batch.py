@@ -111,7 +111,8 @@ class BatchWriter:
         rows becomes a file, as they were cut on purpose.
         """
         stamped = rows if c.BATCH in rows.columns else rows.withColumn(c.BATCH, self.stamp)
-        ready = self.workspace.ready_for(table, self.plan, stamped) if grows else self._ready(table)
+        # The table has the number of the batch, and Spark has told the columns of these rows already.
+        ready = self.workspace.ready_for(table, self.plan, rows) if grows else self._ready(table)
         lake, attempt, amount = self.workspace.lake, self.plan.attempt, ANY if as_cut else self.amount
         return lake.replace(table, stamped, where=where, attempt=attempt, expect=ready, amount=amount)
 

@@ -24,6 +24,7 @@ from tidemark.resources.spark.class_cache import make_in_background
 from tidemark.resources.spark.client import allow_deep_plans, release_in_a_thread
 from tidemark.resources.spark.delta_jars import delta_package, store_packages
 from tidemark.resources.spark.server import (
+    ServerNote,
     find_note,
     is_answering,
     is_here,
@@ -42,6 +43,7 @@ from tidemark.resources.spark.session import (
     use_stores,
     with_little_memory,
     with_one_compiler,
+    with_our_java,
     without_delta,
 )
 from tidemark.timeops.computing.session import is_local
@@ -64,11 +66,13 @@ class SparkChoice:
         config: Settings of its session, by full name; for a session of a server, `spark.remote` names the server.
         sentence: The choice in words.
         stores: URLs of the stores that it reads and writes.
+        note: The note of `tidemark serve` if its server was chosen, whose Java has our options; otherwise None.
     """
 
     config: Mapping[str, str]
     sentence: str
     stores: tuple[str, ...] = ()
+    note: ServerNote | None = None
 
     @property
     def is_remote(self) -> bool:
@@ -118,7 +122,8 @@ def _choice(settings: Settings, stores: tuple[str, ...]) -> SparkChoice:
     if note is not None and is_there(note):
         other = known_otherwise(settings.dagster_home, note, {root: hadoop_settings([root]) for root in stores})
         if other is None:
-            return _remote(note.url, f"the warm Spark of `tidemark serve` at {note.address}", stores)
+            ours = _remote(note.url, f"the warm Spark of `tidemark serve` at {note.address}", stores)
+            return replace(ours, note=note)
         here = f"{here}, as that of `tidemark serve` has opened {other} at another address or for another account"
     elif note is not None:
         here = f"{here}, as that of `tidemark serve` at {note.address} does not answer"
@@ -154,7 +159,7 @@ def open_session(choice: SparkChoice, tell: Callable[[str], None] = lambda _doin
         if active is None and (page := session.sparkContext.uiWebUrl):
             tell(f"Spark's UI is at {page} as long as it computes")
         return session
-    session = active if active is not None and is_remote() else _connected(choice.config, choice.stores)
+    session = active if active is not None and is_remote() else _connected(choice)
     settle(session)
     use_stores(session, choice.stores)
     return session
@@ -197,20 +202,22 @@ def _told_while_waiting(cluster: str, tell: Callable[[str], None]) -> Iterator[N
         late.cancel()
 
 
-def _connected(config: Mapping[str, str], stores: Iterable[str]) -> SparkSession:
-    """Return a session of the server in the settings; the server forgets it when this process ends."""
-    url = config[_REMOTE]
-    if not is_answering(url):
+def _connected(choice: SparkChoice) -> SparkSession:
+    """Return a session of the server that was chosen; the server forgets it when this process ends."""
+    url = choice.config[_REMOTE]
+    is_ours = choice.note is not None and is_there(choice.note)
+    if not is_ours and not is_answering(url):
         raise MachineError(
             f"No Spark Connect server listens at {server_address(url)}.",
             expected=f"the server that {SPARK_VARIABLE} names",
             remedy=f"start it, or unset {SPARK_VARIABLE} to compute in this process.",
         )
-    _check_protocol(url)
+    if not is_ours:
+        _check_protocol(url)
     allow_deep_plans()
     release_in_a_thread()
     builder = SparkSession.builder
-    for key, value in config.items():
+    for key, value in choice.config.items():
         builder = builder.config(key, value)
     try:
         session = builder.getOrCreate()
@@ -222,7 +229,7 @@ def _connected(config: Mapping[str, str], stores: Iterable[str]) -> SparkSession
             remedy="see the server's log.",
         ) from error
     if _DELTA not in extensions:
-        packages = ",".join([delta_package(), *store_packages(stores)])
+        packages = ",".join([delta_package(), *store_packages(choice.stores)])
         raise MachineError(
             f"The Spark Connect server at {server_address(url)} has no Delta Lake.",
             expected=f"{_DELTA} in spark.sql.extensions; found {extensions!r}",
@@ -233,6 +240,8 @@ def _connected(config: Mapping[str, str], stores: Iterable[str]) -> SparkSession
         from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 - takes a second to import
 
         session.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES_HERE)])
+    if is_ours:
+        with_our_java.add(session)
     atexit.register(_leave, session)
     return session
 

@@ -320,16 +320,16 @@ def local_session(config: Mapping[str, str]) -> SparkSession:
             remember_jars(package, session.sparkContext.getConf().get("spark.jars") or "")
     if starts and _GATEWAY not in os.environ and is_local(config.get("spark.master", "")):
         _forget_legacy(session)
-        _with_our_java.add(session)
-    elif session not in _with_our_java:
+        with_our_java.add(session)
+    elif session not in with_our_java:
         settle(session)
     AccumulatorTCPServer.handle_error = _tell_of_error  # type: ignore[method-assign]
     return session
 
 
-_with_our_java = WeakSet[SparkSession]()
-"""The session whose Java this process has started, with our options: asking for its locale would take seconds,
-because Java then loads the tables of all languages."""
+with_our_java = WeakSet[SparkSession]()
+"""The sessions whose Java this process has started, with our options, or `tidemark serve`: asking a new Java for its
+locale would take seconds, because it then loads the tables of all languages."""
 
 
 @cache
@@ -340,7 +340,8 @@ def settle(session: SparkSession) -> None:
         TidemarkError: Its Java has the locale of another language.
     """
     _forget_legacy(session)
-    check_locale(session)
+    if session not in with_our_java:
+        check_locale(session)
 
 
 def _forget_legacy(session: SparkSession) -> None:

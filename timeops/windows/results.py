@@ -143,8 +143,8 @@ def _shaped(results: DataFrame, segment: WindowSegment, window: WindowSpec, *col
         f"timestamp_micros({START}) AS window_start",
         f"timestamp_micros({instant_of_end(END, window)}) AS window_end",
         *[f"{value} AS {quoted(name)}" for value, name in named],
-        *([TOP_RANK] if window.top is not None else []),
-        *map(quoted, window.event_columns(results.columns)),
+        # Spark's server would analyze the whole plan to name the columns of a frame.
+        *([TOP_RANK, *map(quoted, window.event_columns(results.columns))] if window.top is not None else []),
         *map(quoted, window.aggregates),
         f"{REVISION} AS _revision",
         f"{IS_FINAL} AS _is_final",
