@@ -1,7 +1,8 @@
 """Dagster's databases in SQLite: connections that a process keeps while it runs or launches something.
 
-Here: the connections. Not here: who keeps them (pipelines/warm_process.py, pipelines/warm_runs.py,
-pipelines/running/execution.py, ../live.py), other storages of Dagster, which keep theirs by themselves.
+Here: the connections. Not here: who keeps them (a command in pipelines/running/instance.py; a run in
+pipelines/running/execution.py, pipelines/warm_process.py and assets/live.py; a daemon in pipelines/warm_runs.py), or
+other storages of Dagster, which keep theirs by themselves.
 """
 
 import atexit

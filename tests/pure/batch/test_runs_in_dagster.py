@@ -100,7 +100,8 @@ def test_dagsters_databases_stay_open_during_a_run_and_leave_no_log_behind(home:
     def logs() -> list[str]:
         return sorted(path.name for path in (home / "history").rglob("*-wal"))
 
-    with dagster_instance(settings_of(), "shop", tell=say) as instance:
+    settings_of()  # it makes the home
+    with DagsterInstance.get() as instance:
         run, *others = [DagsterRun("shop_live") for _ in range(9)]
         with databases_open():
             instance.add_run(run)
@@ -123,6 +124,10 @@ def test_dagsters_databases_stay_open_during_a_run_and_leave_no_log_behind(home:
     with DagsterInstance.ephemeral() as elsewhere, databases_open():
         elsewhere.add_run(run)
         assert logs() == []
+    with dagster_instance(settings_of(), "shop", tell=say) as of_command:
+        assert of_command.get_run_by_id(run.run_id) is not None
+        assert logs() == ["runs.db-wal"]
+    assert logs() == []
 
 
 def test_the_settings_of_a_run_are_those_of_one_resource_and_its_assets_take_none(home: Path) -> None:
