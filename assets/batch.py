@@ -1,8 +1,8 @@
 """The batch at work: its records and what was judged of them, and its writes.
 
 Here: appending and replacing rows of any table as one attempt: each write is one commit of a table, stamped, counted,
-and safe to repeat. Not here: judging (judging/segment.py), which rows a stage writes, how a commit is made safe
-(resources/delta/).
+and safe to repeat. Not here: judging (assets/judging/segment.py), which rows a stage writes, how a commit is made
+safe (resources/delta/).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -192,7 +192,7 @@ class Batch(BatchWriter):
 
     @cached_property
     def judged(self) -> Judged:
-        """Its segment, judged by `judge` in judging/segment.py, which every run passes in."""
+        """Its segment, judged by `judge` in assets/judging/segment.py, which every run passes in."""
         return self.judge(self)
 
     @property

@@ -1,8 +1,8 @@
 """The live stages as Dagster assets: one run of them is one micro-batch.
 
 Here: names, dependencies, metadata, settings of a run; each asset calls one stage. Not here: what a stage does
-(ingestion/raw_events.py, time_adjustment.py, windows.py), the checks (catalog/asset_checks.py), what assets share
-(catalog/runs.py).
+(assets/ingestion/raw_events.py, assets/time_adjustment.py, assets/windows.py), the checks
+(assets/catalog/asset_checks.py), what assets share (assets/catalog/runs.py).
 
 A batch is planned by `ordered_events` and committed by `batches`, last. A blocking check that fails stops Dagster
 from running `batches`: the batch stays uncommitted, readers still see the last commit, the next run retries it.
@@ -283,7 +283,7 @@ def _ordered_events(file: SpecFile, assets: Mapping[str, dg.AssetSpec], run: Liv
         context.instance.add_run_tags(context.run.run_id, run_tags(plan))
         import_ahead()
         workspace.tell(f"batch {plan.batch_id}: judging {segment.end_seq - segment.first_seq:,} records")
-        with batch.stage():  # its segment is judged now, by judging/segment.py: this stage is the first to ask
+        with batch.stage():  # its segment is judged now, by assets/judging/segment.py: this stage is the first to ask
             about = show.of_time_adjustment(batch, adjust_time(batch))
         yield _materialized(context, about, str(plan.batch_id))
 

@@ -1,7 +1,7 @@
 """Planning a batch: its segment of the log, taking it on, keeping it, giving it up.
 
 Here: the moves around one batch. Not here: the protocol itself (resources/batches/batch_log.py), what is judged of it
-(batch.py).
+(assets/batch.py).
 """
 
 from collections.abc import Iterator, Mapping

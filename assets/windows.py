@@ -1,7 +1,7 @@
 """Windowed aggregation of one batch: the results of the windows that close in it, and the revised results.
 
 Here: whether a window may have results, and writing `windows/<name>` and histories. Not here: the rules (timeops/),
-what windows need of earlier batches (state/windows.py).
+what windows need of earlier batches (assets/state/windows.py).
 """
 
 from collections.abc import Mapping

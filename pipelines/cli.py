@@ -1,7 +1,7 @@
 """The command line `tidemark`: its commands.
 
-Here: what a person types and reads. Not here: what commands share (command_line.py), the commands of files of their
-own (commands/), running (running/runner.py), layout (views/terminal.py).
+Here: what a person types and reads. Not here: what commands share (pipelines/command_line.py), the commands of files
+of their own (pipelines/commands/), running (pipelines/running/runner.py), layout (pipelines/views/terminal.py).
 
 Dagster and Spark take seconds to import, so each command imports what it needs, and `--help` needs neither.
 """

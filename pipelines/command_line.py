@@ -1,6 +1,6 @@
 """The parts that all commands share: options, settings, errors as sentences, exit codes.
 
-Here: the pieces. Not here: the commands (cli.py and the files that it names).
+Here: the pieces. Not here: the commands (pipelines/cli.py and the files that it names).
 """
 # ruff: noqa: PLC0415 - Dagster and Spark take seconds to import, so each command imports what it needs
 

@@ -1,7 +1,7 @@
 """`tidemark.TidemarkPipelines`: pipelines as a component of a Dagster project.
 
 Here: its attributes in `defs.yaml`, how it translates assets, and what `dg scaffold defs` writes. Not here: the
-definitions that it makes (definitions.py), the assets as they are without a translation
+definitions that it makes (pipelines/definitions.py), the assets as they are without a translation
 (assets/catalog/asset_specs.py).
 """
 

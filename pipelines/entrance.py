@@ -1,6 +1,6 @@
 """Where the command `tidemark` begins: in a fork of the warm process of this Dagster home, or without one here.
 
-Here: which of the two. Not here: the commands (cli.py), the warm process (warm_process.py).
+Here: which of the two. Not here: the commands (pipelines/cli.py), the warm process (pipelines/warm_process.py).
 
 Nothing that takes long to import is imported before that is known.
 """

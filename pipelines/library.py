@@ -1,8 +1,8 @@
 """The functions with which a program runs, plans and asks pipelines: `tm.run`, `tm.replay`, `tm.explain` and others.
 
 Here: their arguments, and the process of the caller, which finds its Spark and its handlers of signals as they were.
-Not here: what commands and these functions share (running/runner.py, running/execution.py, running/instance.py),
-`tm.status` (views/status.py).
+Not here: what commands and these functions share (pipelines/running/runner.py, pipelines/running/execution.py,
+pipelines/running/instance.py), `tm.status` (pipelines/views/status.py).
 """
 
 import logging

@@ -1,7 +1,7 @@
 """Spec files on disk: reading one, reading a folder of them, and overrides of single keys.
 
 Here: files and text. Not here: what a spec means (timeops/spec/__init__.py), how Dagster shows a wrong one
-(definitions.py).
+(pipelines/definitions.py).
 """
 
 import re

@@ -1,7 +1,7 @@
 """The process that has everything imported, and forks: for runs that Dagster launches, and for commands.
 
-Here: that process and its forks. Not here: who asks it (warm/asking.py), who keeps it (warm/serving.py, demos/ui.py),
-what a run does (running/runner.py).
+Here: that process and its forks. Not here: who asks it (pipelines/warm/asking.py), who keeps it
+(pipelines/warm/serving.py, pipelines/demos/ui.py), what a run does (pipelines/running/runner.py).
 """
 
 import atexit

@@ -1,6 +1,7 @@
 """Dagster's launcher of runs, which `dagster.yaml` names: a run begins as a fork of the warm process.
 
-Here: the launcher. Not here: the process that forks (warm_process.py), what a run does (running/runner.py).
+Here: the launcher. Not here: the process that forks (pipelines/warm_process.py), what a run does
+(pipelines/running/runner.py).
 
 Without the process the launcher does as Dagster's default one: a new Python imports Dagster, Spark's client and the
 checks before the first stage of each run, which takes seconds.

@@ -1,7 +1,7 @@
 """The rows of `dead_letters`: one shape for every reason, each with a sentence that says why.
 
-Here: columns and sentences. Not here: the decision that a record is refused (rules/reasons.py names who decides
-each).
+Here: columns and sentences. Not here: the decision that a record is refused (timeops/rules/reasons.py names who
+decides each).
 """
 
 from collections.abc import Callable, Sequence

@@ -1,7 +1,7 @@
 """The engine: segments of the log, each from the state before it to its results and the state after it.
 
 Here: in which order the rules of time and of windows apply. Every run of a pipeline uses it: micro-batches,
-backfills, `tidemark test`, the library. Not here: the rules (events/, windows/), where a state is stored.
+backfills, `tidemark test`, the library. Not here: the rules (timeops/events/, windows/), where a state is stored.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -61,11 +61,12 @@ class State:
         held: Accepted events that are not released yet; None for none.
         first_times: Records that are not duplicates, duplicates.FIRST_TIMES_SCHEMA; None for none.
         events: The events that a window still needs; of a window over another one the results that it needs.
-        seen_groups: Of a window with `empty` the groups that it has seen, see windows/gap_filling.py.
-        flushed_windows: The windows that a flush closed before the watermark had passed them, see windows/segment.py.
-        joins: The events that a join still needs, see joins/events.py.
-        stored_joins: Reads columns of the events of a join without Spark, see joins/gathering.py; lacks a join whose
-            events Spark reads.
+        seen_groups: Of a window with `empty` the groups that it has seen, see timeops/windows/gap_filling.py.
+        flushed_windows: The windows that a flush closed before the watermark had passed them, see
+        timeops/windows/segment.py.
+        joins: The events that a join still needs, see timeops/joins/events.py.
+        stored_joins: Reads columns of the events of a join without Spark, see timeops/joins/gathering.py; lacks a
+            join whose events Spark reads.
     """
 
     timelines: pa.Table = field(default_factory=STATE.empty_table)

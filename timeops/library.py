@@ -1,8 +1,8 @@
 """Time adjustment and windows of any DataFrame, with no pipeline around it.
 
 Here: the DataFrame as an arrival log, with the columns that it lacks, and the results of the engine in the shape of
-the pipeline's tables. Not here: the rules (engine.py). The watermarks are found at once, from few columns of the
-events; the rest is lazy: Spark computes what is asked for.
+the pipeline's tables. Not here: the rules (timeops/engine.py). The watermarks are found at once, from few columns of
+the events; the rest is lazy: Spark computes what is asked for.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,8 @@
 """Every expression of a spec against the columns that it may name, before any table is made.
 
 Here: the places of expressions, what each may name and return. Not here: the words for what Spark refuses
-(expressions/refusals.py), what can be told without Spark (spec/fields.py, expressions/determinism.py).
+(timeops/expressions/refusals.py), what can be told without Spark (timeops/spec/fields.py,
+timeops/expressions/determinism.py).
 
 All expressions of one place are read by Spark at once, which takes milliseconds; one by one only where that fails, to
 know which it is.

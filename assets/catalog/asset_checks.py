@@ -1,6 +1,6 @@
 """The checks of a batch as Dagster asset checks: what was expected, what was found, what to do.
 
-Here: their names, and results as Dagster shows them. Not here: what they look at (../checks.py).
+Here: their names, and results as Dagster shows them. Not here: what they look at (assets/checks.py).
 """
 
 from collections.abc import Iterator, Sequence

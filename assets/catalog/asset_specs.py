@@ -1,8 +1,8 @@
 """A pipeline's tables as assets of Dagster: their keys and all that its catalog shows of them before a run.
 
 Here: one `AssetSpec` for each, and the keys under which a project shows them instead. Not here: what is upstream of
-them (upstream.py), their columns (columns.py), what materializes them (../live.py, ../rebuild/day_assets.py), what a
-run says of them (display/metadata.py).
+them (assets/catalog/upstream.py), their columns (assets/catalog/columns.py), what materializes them (assets/live.py,
+assets/rebuild/day_assets.py), what a run says of them (assets/catalog/display/metadata.py).
 """
 
 import warnings

@@ -1,7 +1,7 @@
 """The tables that a batch writes, by its plan: for programs that are told about batches.
 
 Here: which tables these are for each kind of batch, and their columns. Not here: what is sent about them
-(run_events.py). Tables of state are for no other reader, so they are left out.
+(assets/catalog/run_events.py). Tables of state are for no other reader, so they are left out.
 """
 
 from collections.abc import Mapping, Sequence

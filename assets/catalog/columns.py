@@ -1,7 +1,8 @@
 """The columns of a pipeline's tables as its spec declares them: names, types, and the columns that each is made of.
 
 Here: what is known before a run, without Spark and without a table. A type that only Spark can derive is left out.
-Not here: the columns of an existing table (display/metadata.py), the keys of assets (asset_specs.py).
+Not here: the columns of an existing table (assets/catalog/display/metadata.py), the keys of assets
+(assets/catalog/asset_specs.py).
 """
 
 from collections.abc import Iterable, Mapping, Sequence

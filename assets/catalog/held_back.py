@@ -1,7 +1,7 @@
 """Input that cannot be taken, as a check of `raw_events`: a file, a version of a table, a partition.
 
 Here: the check, in a run and of a look that launches none. Not here: what cannot be taken and why
-(../ingestion/waiting_input.py).
+(assets/ingestion/waiting_input.py).
 
 Such input makes no work for a run. So a look also reports it to Dagster, as soon as it has changed.
 """

@@ -1,8 +1,9 @@
 """The events of OpenLineage about a batch: its job and run, what it reads, what it writes, what it refused.
 
 Here: values of OpenLineage's own classes, from the plan, the commit and the logs of tables. Not here: which tables a
-batch writes (batch_tables.py), sending (resources/openlineage.py). This module imports OpenLineage, so others import
-it only where events are sent; it runs in the thread that sends them, and touches no table that a stage has open.
+batch writes (assets/catalog/batch_tables.py), sending (resources/openlineage.py). This module imports OpenLineage, so
+others import it only where events are sent; it runs in the thread that sends them, and touches no table that a stage
+has open.
 
 An attempt at a batch is a run of OpenLineage: START when it is planned, COMPLETE when it is committed. FAIL says why
 it was not; ABORT is an attempt that was stopped, or that another run took over.

@@ -1,9 +1,9 @@
 """A run of a pipeline in Dagster: what its assets and checks share.
 
 Here: keys, pool and tags, the batch that the run has taken on, and which failures pass by themselves. Not here: the
-assets (../live.py, ../rebuild/day_assets.py), the checks (asset_checks.py), Dagster's databases while a run lasts
-(databases.py), the errors themselves (timeops/errors/), and when a failed run is launched again
-(pipelines/code_location/launching.py).
+assets (assets/live.py, assets/rebuild/day_assets.py), the checks (assets/catalog/asset_checks.py), Dagster's
+databases while a run lasts (assets/catalog/databases.py), the errors themselves (timeops/errors/), and when a failed
+run is launched again (pipelines/code_location/launching.py).
 """
 
 import multiprocessing

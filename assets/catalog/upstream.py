@@ -1,7 +1,7 @@
 """The assets upstream of a pipeline in Dagster: what its sources read, and the tables on the right side of its joins.
 
 Here: the key and the description of a place, one for each place, and which place is a table that a
-pipeline writes. Not here: the pipeline's own assets (asset_specs.py), reading (resources/sources/).
+pipeline writes. Not here: the pipeline's own assets (assets/catalog/asset_specs.py), reading (resources/sources/).
 
 Nothing is looked at: the spec and the warehouse say all that is needed.
 """

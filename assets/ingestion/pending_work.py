@@ -2,7 +2,7 @@
 
 Here: the look at sources and at the log of batches; the clock of a tick after the last record of the log, and why a
 pipeline never has one. Not here: doing it, and when to look (pipelines/code_location/launching.py), what a tick does
-to watermarks (timeops/watermark/), the batch that it becomes (../planning.py).
+to watermarks (timeops/watermark/), the batch that it becomes (assets/planning.py).
 """
 
 import hashlib

@@ -1,8 +1,8 @@
 """Ingestion: new records of the sources get their arrival time, their place in the log and their number, once.
 
 Here: from what a source reads to rows of `raw_events`: the order of the records of one ingestion, by keys that are
-narrow columns, and the clock of the log. Not here: which files are read (waiting_input.py), how they are found and
-parsed (resources/sources), what becomes of a record's event time.
+narrow columns, and the clock of the log. Not here: which files are read (assets/ingestion/waiting_input.py), how they
+are found and parsed (resources/sources), what becomes of a record's event time.
 """
 
 import json

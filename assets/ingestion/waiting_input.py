@@ -4,7 +4,7 @@ Here: the look at all sources; alignment: which of them, and of Kafka which part
 what was processed before; columns that input has and no `schema` names. Each is reported once, by the ingestion that
 meets it first: most are of no use to the pipeline. Not here: finding the input of one source, its columns, and how
 much is one interval (resources/sources/), the rule of alignment (timeops/watermark/alignment.py), reading it
-(raw_events.py).
+(assets/ingestion/raw_events.py).
 
 All that one ingestion reads enters the log together, so alignment decides the log, once. Everything else is computed
 from the log and does not depend on alignment.
@@ -43,7 +43,7 @@ from tidemark.timeops.watermark.alignment import (
 T = TypeVar("T")
 
 HELD_BACK = "nothing_held_back"
-"""The check that names input which cannot be taken (catalog/held_back.py)."""
+"""The check that names input which cannot be taken (assets/catalog/held_back.py)."""
 
 
 @dataclass(frozen=True)

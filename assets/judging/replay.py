@@ -1,8 +1,8 @@
 """The log, judged segment after segment, and where its control items cut it.
 
 Here: the pieces of the log, and judging them in order: days and previews of a whole log do so. Not here: one segment,
-and a batch, which is one (segment.py), the rules (timeops/engine.py), what is made of an outcome
-(../questions/what_if/preview.py, ../rebuild/).
+and a batch, which is one (assets/judging/segment.py), the rules (timeops/engine.py), what is made of an outcome
+(assets/questions/what_if/preview.py, assets/rebuild/).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

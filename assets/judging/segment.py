@@ -1,8 +1,9 @@
 """A segment of the log, judged: the clocks, waits and state that it begins with, and the position after it.
 
 Here: a segment as the engine takes it, of a batch or of a replay; a batch, from the stored state through the engine
-to what became of its records. Not here: the rules (timeops/engine.py), segment after segment (replay.py), reading
-each part of the state (../state/), the tick of a live run (../ingestion/pending_work.py).
+to what became of its records. Not here: the rules (timeops/engine.py), segment after segment
+(assets/judging/replay.py), reading each part of the state (assets/state/), the tick of a live run
+(assets/ingestion/pending_work.py).
 """
 
 from dataclasses import replace

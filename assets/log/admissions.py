@@ -1,7 +1,7 @@
 """Records that an operator has let in although a rule had refused them: which they are, and their events.
 
 Here: what the control items say, and reading the records. Not here: deciding on it
-(../rebuild/decisions/replaying.py), what the rules make of it (timeops/events/adjustment.py).
+(assets/rebuild/decisions/replaying.py), what the rules make of it (timeops/events/adjustment.py).
 
 Such a record is judged at its place as any other: it moves the watermark or not, as it did when it was refused, so
 no other verdict of a rule depends on the decision. But it is accepted with its own time, passes outside the sequence,

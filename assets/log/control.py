@@ -1,9 +1,9 @@
 """The control items of the log, `log_control`: what was committed of them, and the waits of aligned sources.
 
 Here: their kinds, adding some, which batch flushed last, which sources wait at a batch, what corrections did, and
-whether tables have to be rebuilt for them. Not here: the items that a batch writes (../time_adjustment.py), which
-source waits (../ingestion/waiting_input.py), what a wait means for idleness (timeops/watermark/clock.py), what a
-version of a table corrects, and the item (corrections.py).
+whether tables have to be rebuilt for them. Not here: the items that a batch writes (assets/time_adjustment.py), which
+source waits (assets/ingestion/waiting_input.py), what a wait means for idleness (timeops/watermark/clock.py), what a
+version of a table corrects, and the item (assets/log/corrections.py).
 
 A wait is an item so that idleness can always be distinguished from waiting (F).
 """

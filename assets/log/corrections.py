@@ -1,8 +1,8 @@
 """Rows that another table has changed since they were read, and the records of the log that this corrects.
 
 Here: comparing the table before and after, finding the records, the control item. Not here: reading the table
-(resources/sources/), the log with corrections (exclusions.py), what was recorded of earlier ones
-(control.py), rebuilding tables (../rebuild/).
+(resources/sources/), the log with corrections (assets/log/exclusions.py), what was recorded of earlier ones
+(assets/log/control.py), rebuilding tables (assets/rebuild/).
 
 The upstream pipeline decides which columns identify a row: window and groups for a result. A row that has changed
 takes the place of the one that it replaces. It is judged as if it had come as it is now. In other tables only equal

@@ -1,7 +1,7 @@
 """The log as control items have changed it: records that are not part of it, and records in the places of others.
 
 Here: which these are, the log as it is with them, and the clock that it has then. Not here: deciding on it
-(../rebuild/decisions/rejudging.py, corrections.py).
+(assets/rebuild/decisions/rejudging.py, assets/log/corrections.py).
 
 A record that takes the place of another one is judged there, with the number, the arrival and the clock of that
 place; where it was read it is not part of the log.

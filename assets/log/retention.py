@@ -1,7 +1,7 @@
 """The limits up to which `retention` has removed rows: every question about the past of tables has to know them.
 
 Here: the limits by table, as `log_control` has them, and errors of who needs records that are gone. Not here:
-removing rows (../upkeep/removal.py), how many they were, which `batches` counts (resources/batches/plans.py).
+removing rows (assets/upkeep/removal.py), how many they were, which `batches` counts (resources/batches/plans.py).
 
 A rebuild makes rows again: of all tables, after which older items of the log do not count, or of some windows.
 """

@@ -1,7 +1,7 @@
 """Checkpoints: the places of the log between two batches, and what the batch before one left there.
 
 Here: what was stored: position, timelines, first times, waits. Not here: which checkpoints matter
-(../rebuild/days.py).
+(assets/rebuild/days.py).
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """The place that a window has come to: up to which day no live batch changes its results any more.
 
 Here: the stored state as of the last commit, compared with the windows of a day. Not here: when windows close
-(timeops/calendar/grid.py), what is reported to Dagster (../catalog/days/checks.py).
+(timeops/calendar/grid.py), what is reported to Dagster (assets/catalog/days/checks.py).
 
 With `over`, a timeline that is new may begin with old events: a day that all timelines have passed is complete for
 all known ones.

@@ -1,7 +1,7 @@
 """The state of joins between batches: the events that each of them still needs; and the payload of all that it has.
 
 Here: the table of each join, read and written; where the events of a join lie. Not here: which events a join needs
-(timeops/joins/events.py), the tables of answers (../joins.py).
+(timeops/joins/events.py), the tables of answers (assets/joins.py).
 
 A batch rewrites the table: what it holds is bounded by `within`, or `before` and `after`, by `allowed_lateness` and
 the watermark. Which rows it has is found in narrow columns, and Arrow carries the others from the log, from the table

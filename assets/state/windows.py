@@ -1,7 +1,7 @@
 """The state of windows between batches: events and results, groups seen, windows that a flush closed.
 
 Here: which table holds what, which of its rows a batch reads, and which it rewrites. Not here: which events a
-window needs (timeops/engine.py), the tables of results (../windows.py).
+window needs (timeops/engine.py), the tables of results (assets/windows.py).
 
 A batch adds rows and takes rows back; it does not rewrite what stays:
 - Of windows on a grid, files go when no event in them is needed any longer. Events that share a file with others stay

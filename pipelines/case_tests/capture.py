@@ -1,7 +1,8 @@
 """`tidemark capture`: a stretch of the log as a file of cases, with the results of judging it alone.
 
 Here: which columns a case needs, values in the place of others, the text of the file, and where its results differ
-from what the pipeline gave. Not here: the keys of a file of cases (timeops/cases.py), running a case (runs.py).
+from what the pipeline gave. Not here: the keys of a file of cases (timeops/cases.py), running a case
+(pipelines/case_tests/runs.py).
 
 The state of the pipeline before the stretch is not part of a case: a record may meet another watermark in it, or find
 a window open that had closed. Such records are named in the file.

@@ -1,6 +1,7 @@
 """The differences between the expected and the found outcome of a case: rows of tables and watermarks.
 
-Here: which rows belong together, and what differs. Not here: running a case (runs.py), layout (suite.py).
+Here: which rows belong together, and what differs. Not here: running a case (pipelines/case_tests/runs.py), layout
+(pipelines/case_tests/suite.py).
 """
 
 import json

@@ -2,7 +2,7 @@
 
 Here: case records as frames, with the source's types and a place in the log, which segments are run, how many
 logs are judged together, and the contents of the tables after each. Not here: keys (timeops/cases.py), the stages
-(timeops/engine.py), what is compared (differences.py).
+(timeops/engine.py), what is compared (pipelines/case_tests/differences.py).
 
 Each case becomes several logs. One has all records in the first segment. For each record another one has that record
 in a segment of its own, between the records before and after it. So three segments serve all cases, and one more if

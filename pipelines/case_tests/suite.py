@@ -1,7 +1,8 @@
 """`tidemark test`: a spec against the cases of a file, and what is shown of it.
 
 Here: from files to a verdict on each case: a line, and for one that fails the rows that differ, side by side. Not
-here: running (runs.py), what differs (differences.py), exit codes (../cli.py).
+here: running (pipelines/case_tests/runs.py), what differs (pipelines/case_tests/differences.py), exit codes
+(pipelines/cli.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -2,7 +2,7 @@
 
 Here: the jobs whose runs have the answers, and what they share with the commands and `tm.simulate`: settings and
 times as a person writes them. Not here: the answers (assets/questions/, assets/audit/), `tm.explain`, `tm.advise` and
-`tm.simulate` (../library.py), the commands (../commands/).
+`tm.simulate` (pipelines/library.py), the commands (pipelines/commands/).
 """
 
 import json

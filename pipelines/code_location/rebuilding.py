@@ -1,8 +1,8 @@
 """Rebuilds of a pipeline: its derived tables computed again from the log, by jobs.
 
 Here: the jobs, and the Spark that they need. Not here: the rebuild itself and its report to Dagster
-(assets/rebuild/), running a job for a person who waits (../running/execution.py), the command's words
-(../commands/operating.py).
+(assets/rebuild/), running a job for a person who waits (pipelines/running/execution.py), the command's words
+(pipelines/commands/operating.py).
 """
 
 import json

@@ -2,7 +2,7 @@
 
 Here: which tables, by what they are read, what has to stay, which of Dagster's runs still describe the present, and
 the job. Not here: a table (resources/delta/files.py), old rows (assets/upkeep/removal.py), the command's words
-(../commands/operating.py).
+(pipelines/commands/operating.py).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

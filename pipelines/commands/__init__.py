@@ -1,4 +1,4 @@
 """The commands of `tidemark` other than `run`: questions, changes, decisions, upkeep; a file for each noun.
 
-Here: options, and what is printed. Not here: what all commands share (../command_line.py).
+Here: options, and what is printed. Not here: what all commands share (pipelines/command_line.py).
 """

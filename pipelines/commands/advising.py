@@ -1,7 +1,7 @@
 """Commands that ask the log what would be: `tidemark advise`, `tidemark simulate`.
 
 Here: what a person types and reads. Not here: the answers (assets/questions/), `tm.advise` and `tm.simulate`
-(../library.py).
+(pipelines/library.py).
 """
 # ruff: noqa: PLC0415 - Spark takes seconds to import, so each command imports what it needs
 

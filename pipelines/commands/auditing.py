@@ -1,7 +1,7 @@
 """Commands that look after what is stored: `tidemark audit`, `tidemark repair`.
 
 Here: what a person types and reads. Not here: the audit (assets/audit/), carrying out a repair
-(../operators/repairing.py).
+(pipelines/operators/repairing.py).
 """
 # ruff: noqa: PLC0415 - Dagster and Spark take seconds to import, so each command imports what it needs
 

@@ -1,6 +1,7 @@
 """The commands that decide on records: `tidemark replay`, `tidemark rejudge` and `tidemark forget`.
 
-Here: what a person types and reads. Not here: what is done (../operators/deciding.py, ../operators/forgetting.py).
+Here: what a person types and reads. Not here: what is done (pipelines/operators/deciding.py,
+pipelines/operators/forgetting.py).
 """
 # ruff: noqa: PLC0415 - Dagster and Spark take seconds to import, so each command imports what it needs
 

@@ -1,8 +1,8 @@
 """Commands that look at pipelines and start no Spark: `tidemark status`, `metrics`, `notify`, `show`, `report`.
 
 Here: what a person types and reads, which table is meant, where a page is written. Not here: the facts
-(../views/status.py), the query (resources/delta/queries.py), layouts (../views/terminal.py), the page
-(../views/report/).
+(pipelines/views/status.py), the query (resources/delta/queries.py), layouts (pipelines/views/terminal.py), the page
+(pipelines/views/report/).
 """
 # ruff: noqa: PLC0415 - Delta and matplotlib take a second to import, so each command imports what it needs
 

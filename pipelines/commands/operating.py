@@ -1,8 +1,8 @@
 """Commands that set up and look after pipelines: `tidemark init`, `backfill`, `rebuild`, `backup`, and others.
 
 Here: what a person types and reads, what `init` lays out where. Not here: what is done
-(../code_location/rebuilding.py, ../code_location/upkeep.py, ../warm/serving.py, assets/upkeep/foreign_changes.py),
-what `dagster.yaml` says (resources/settings.py).
+(pipelines/code_location/rebuilding.py, pipelines/code_location/upkeep.py, pipelines/warm/serving.py,
+assets/upkeep/foreign_changes.py), what `dagster.yaml` says (resources/settings.py).
 """
 # ruff: noqa: PLC0415 - Dagster and Spark take seconds to import, so each command imports what it needs
 

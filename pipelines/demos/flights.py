@@ -1,7 +1,7 @@
 """`python -m tidemark.pipelines.demos.flights`: real data in, tables out, and what to try next.
 
 Here: the words around one run of specs/flights.yaml, and its input: the flights of 2013 as landing files, one per
-month. Not here: the run (../cli.py, ../running/runner.py).
+month. Not here: the run (pipelines/cli.py, pipelines/running/runner.py).
 """
 # ruff: noqa: PLC0415 - words before the seconds that Dagster and Spark take to import
 

@@ -1,6 +1,6 @@
 """`python -m tidemark.pipelines.demos.ui`: Dagster's UI and daemon over the specs.
 
-Here: what `make ui` starts and ends. Not here: what Dagster loads (../definitions.py).
+Here: what `make ui` starts and ends. Not here: what Dagster loads (pipelines/definitions.py).
 """
 
 import os

@@ -1,7 +1,8 @@
 """`python -m tidemark.pipelines.demos.weather`: flights with the weather in which they left, each row proved.
 
 Here: the words around one run of specs/joins/departures_weather.yaml, its second input, and the same join by a loop
-of its own. Not here: the flights (flights.py), the run (../cli.py, ../running/runner.py).
+of its own. Not here: the flights (pipelines/demos/flights.py), the run (pipelines/cli.py,
+pipelines/running/runner.py).
 """
 # ruff: noqa: PLC0415 - words before the seconds that Dagster and Spark take to import
 

@@ -1,7 +1,7 @@
 """The examples that come with Tidemark, as files: specs and their input.
 
 Here: which files an example has, and where they go. Not here: the home that `tidemark init` makes around them
-(../commands/operating.py), the component that `dg scaffold` makes around one (../component.py).
+(pipelines/commands/operating.py), the component that `dg scaffold` makes around one (pipelines/component.py).
 """
 
 from pathlib import Path

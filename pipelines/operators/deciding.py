@@ -1,8 +1,8 @@
 """Decisions on records: a dry run or the run of the job, and its result in plain values and in words.
 
 Here: what `tm.replay`, `tm.rejudge` and the commands of these names share. Not here: the decisions (assets/rebuild/),
-which results they change (assets/rebuild/differences.py), the jobs (../code_location/rebuilding.py), the commands
-(../commands/deciding.py).
+which results they change (assets/rebuild/differences.py), the jobs (pipelines/code_location/rebuilding.py), the
+commands (pipelines/commands/deciding.py).
 """
 
 from abc import ABC, abstractmethod

@@ -2,7 +2,7 @@
 
 Here: the order of the steps, Dagster's own storage, the result in plain values and in words. Not here: the decision
 and the log (assets/rebuild/decisions/forgetting.py), files of the warehouse (assets/rebuild/decisions/erasing.py),
-the command (../commands/deciding.py).
+the command (pipelines/commands/deciding.py).
 """
 
 import sqlite3

@@ -1,7 +1,7 @@
 """Repairs of a pipeline: the parts of one in their order.
 
 Here: what needs Dagster's instance. Not here: the plan of a repair (assets/audit/repair.py), the command's words
-(../commands/auditing.py).
+(pipelines/commands/auditing.py).
 """
 
 from collections.abc import Callable

@@ -1,5 +1,5 @@
 """Runs in this process: of Dagster's jobs, one after the other until nothing waits.
 
-Here: starting them, waiting for them, why one failed. Not here: the jobs (../code_location/), what is shown of a run
-(../views/).
+Here: starting them, waiting for them, why one failed. Not here: the jobs (pipelines/code_location/), what is shown of
+a run (pipelines/views/).
 """

@@ -2,8 +2,8 @@
 
 Here: each of them by one run of what the UI launches, why one failed, and how Dagster's timeline comes to show it as
 one of the code location. The timeline leaves out a run that names no code location, and a job that is executed in
-this process names none. Not here: the loop over micro-batches (runner.py), the computation of days and of rebuilds
-(assets/).
+this process names none. Not here: the loop over micro-batches (pipelines/running/runner.py), the computation of days
+and of rebuilds (assets/).
 """
 
 import json

@@ -1,8 +1,8 @@
 """Running a pipeline in this process: micro-batches until nothing is waiting.
 
 Here: the loop, and what a run did in plain values. Not here: one run of Dagster, and recomputing of days and tables
-(execution.py), the command line's words (../cli.py, ../commands/), the functions for programs (../library.py), what a
-batch does (assets/).
+(pipelines/running/execution.py), the command line's words (pipelines/cli.py, pipelines/commands/), the functions for
+programs (pipelines/library.py), what a batch does (assets/).
 
 A look that finds nothing to do is most of what a cron job asks for, and Dagster and PySpark take longer to import
 than the look takes. So they are imported here where there is a batch to run, or something to report.

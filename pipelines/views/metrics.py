@@ -1,7 +1,7 @@
 """Metrics of pipelines for Prometheus: what `tidemark status` knows in numbers, without Spark and without Dagster.
 
-Here: names, labels and values; the text; the endpoint of `tidemark serve`. Not here: the facts (status.py), the board
-and the alerts (docs/grafana.json, docs/prometheus-alerts.yaml).
+Here: names, labels and values; the text; the endpoint of `tidemark serve`. Not here: the facts
+(pipelines/views/status.py), the board and the alerts (docs/grafana.json, docs/prometheus-alerts.yaml).
 
 What only grows is a counter: the records of the log, and how many of them were judged. All else is a gauge, also the
 dead letters and the rows of tables: a rebuild, a backfill or a correction may make them fewer.

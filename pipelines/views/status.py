@@ -1,7 +1,7 @@
 """The status of a pipeline: what its tables, its sources and its last checks say, without Spark and without Dagster.
 
-Here: the facts, for commands and as `tm.status`. Not here: what is printed (../commands/looking.py), the page for the
-browser (report/).
+Here: the facts, for commands and as `tm.status`. Not here: what is printed (pipelines/commands/looking.py), the page
+for the browser (pipelines/views/report/).
 """
 
 from collections.abc import Mapping

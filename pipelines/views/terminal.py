@@ -2,7 +2,7 @@
 
 Here: sums over the counts of committed batches by the outcome of records, layouts for a terminal, a pipe or another
 program, and one value to one text, which the page for the browser uses too. Not here: which rows are shown
-(../commands/looking.py), the page (report/).
+(pipelines/commands/looking.py), the page (pipelines/views/report/).
 
 A run without work prints a line, and draws nothing: what draws is imported where it draws.
 """

@@ -1,7 +1,7 @@
 """Asking the warm process of a Dagster home: for a fork that does a run of Dagster, or a command.
 
-Here: who asks, and what both sides know. Not here: that process (../warm_process.py), Dagster's launcher
-(../warm_runs.py), where a command begins (../entrance.py).
+Here: who asks, and what both sides know. Not here: that process (pipelines/warm_process.py), Dagster's launcher
+(pipelines/warm_runs.py), where a command begins (pipelines/entrance.py).
 
 The caller falls back to a new Python, so each answer says whether there is a fork. A fork waits for a second line
 before it begins: a caller that has gone has used another way by then, and the work must not be done twice.

@@ -1,7 +1,7 @@
 """The end of a process that has imported a lot: as Python ends, but at once.
 
 Here: the exit code of what was run, and what has to be done before a process leaves. Not here: what is run
-(../entrance.py, ../warm_process.py), a wish to stop (resources/machine.py).
+(pipelines/entrance.py, pipelines/warm_process.py), a wish to stop (resources/machine.py).
 
 Python ends by going three times through all objects, and the imports of a run leave a million: that takes as long as
 a look for new input. The files, threads and exit handlers of a process are ended here, and its memory is the system's

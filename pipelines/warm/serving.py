@@ -1,7 +1,7 @@
 """A Spark and a process that stay warm between runs: started, warmed up by a small pipeline, there until stopped.
 
-Here: their life. Not here: what a person types (../commands/operating.py), Spark's settings and how runs find it
-(resources/spark/server.py), who takes it (resources/spark/choice.py).
+Here: their life. Not here: what a person types (pipelines/commands/operating.py), Spark's settings and how runs find
+it (resources/spark/server.py), who takes it (resources/spark/choice.py).
 """
 
 import json

@@ -2,7 +2,7 @@
 
 Here: the only way in which the log and released events are put in order, once their keys were sorted; rows that Spark
 computes once, for Arrow to read as often as it has to: few of them in the memory of this process, many in files that
-are deleted afterwards. Not here: the keys and what an order means (assets/), the files (files.py).
+are deleted afterwards. Not here: the keys and what an order means (assets/), the files (resources/delta/files.py).
 
 Rows mostly lie close to their place in the order: an event comes a little before or after its neighbours. So they are
 read once, and few of them wait for others. Where many wait, they wait on disk.

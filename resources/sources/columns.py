@@ -1,8 +1,9 @@
 """The columns of input before it is read: does a file fit its source, and which columns does `schema` not name.
 
 Here: checks that need no Spark and open one file: its first bytes, its header or footer, the first lines of JSON; the
-layout of a table; how long an unfinished last line waits. Not here: footers of parquet files (footers.py), faults
-that only reading shows (file_records.py), the report of unknown columns (assets/ingestion/waiting_input.py).
+layout of a table; how long an unfinished last line waits. Not here: footers of parquet files
+(resources/sources/footers.py), faults that only reading shows (resources/sources/file_records.py), the report of
+unknown columns (assets/ingestion/waiting_input.py).
 """
 
 import csv
@@ -445,7 +446,7 @@ def _csv_words(cut: Dialect) -> dict[str, Any]:
 
 
 def check_json(path: str, source: FilesSource, known_bytes: int) -> Columns:
-    """Check a file of JSON lines, see `Check` in known_files.py."""
+    """Check a file of JSON lines, see `Check` in resources/sources/known_files.py."""
     _check_text(path, "json")
     with open_bytes(path) as file:
         file.seek(0 if is_compressed(path) else known_bytes)
@@ -453,7 +454,7 @@ def check_json(path: str, source: FilesSource, known_bytes: int) -> Columns:
 
 
 def check_csv(path: str, source: FilesSource, known_bytes: int) -> Columns:  # noqa: ARG001
-    """Check a file of CSV, see `Check` in known_files.py: only a header names its columns."""
+    """Check a file of CSV, see `Check` in resources/sources/known_files.py: only a header names its columns."""
     _check_text(path, "csv")
     if not source.options.get("header", False):
         return ()
@@ -465,7 +466,7 @@ def check_csv(path: str, source: FilesSource, known_bytes: int) -> Columns:  # n
 
 
 def check_parquet(path: str, source: FilesSource, known_bytes: int) -> Columns:  # noqa: ARG001
-    """Check a parquet file by its footer, see `Check` in known_files.py."""
+    """Check a parquet file by its footer, see `Check` in resources/sources/known_files.py."""
     footer = parquet_looks().footer(path)
     columns_in_file(path, source, wanted_columns(source), footer.names)
     for codec in sorted(footer.codecs.intersection(_CODECS_OF_NO_SPARK)):

@@ -2,7 +2,7 @@
 
 Here: types that convert without loss, columns and fields for `_rescued`, the error for a column that does not fit.
 Not here: the walk through types and its SQL (timeops/expressions/column_types.py), which columns an input has
-(columns.py).
+(resources/sources/columns.py).
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """A Delta table as a source: the versions that the next ingestion reads, and the reason why it must stop.
 
-Here: choosing versions, without Spark. Not here: one version, and its rows (table_versions.py), which versions of
-another pipeline's table were committed (resources/batches).
+Here: choosing versions, without Spark. Not here: one version, and its rows (resources/sources/table_versions.py),
+which versions of another pipeline's table were committed (resources/batches).
 
 Versions are read in order and none is left out, so an error at one stops the source there; earlier versions are read.
 """

@@ -1,8 +1,9 @@
 """The records of files: plain ones by Arrow, the others by Spark.
 
 Here: reading the files of an ingestion; files that are plain, as Arrow reads their rows as Spark does, and when their
-records arrived; finding the file at which a common read fails. Not here: which files these are (files.py), lines and
-their values (lines.py), the parsing of each format by Spark (text_files.py, parquet_files.py).
+records arrived; finding the file at which a common read fails. Not here: which files these are
+(resources/sources/files.py), lines and their values (resources/sources/lines.py), the parsing of each format by Spark
+(resources/sources/text_files.py, resources/sources/parquet_files.py).
 """
 
 from collections import defaultdict
@@ -109,7 +110,7 @@ class PlainFile:
 
 
 def _ensure_fit(rows: pa.Table) -> None:
-    """Refuse records that are too large or no text, see `unfit` in records.py."""
+    """Refuse records that are too large or no text, see `unfit` in resources/sources/records.py."""
     rows.validate(full=True)
     texts = [column for column in rows.columns if pa.types.is_string(column.type) or pa.types.is_binary(column.type)]
     sizes = [pc.binary_length(column).cast(pa.int64()).fill_null(0).to_numpy() for column in texts]

@@ -1,7 +1,8 @@
 """Files as a source: the files that an ingestion reads, and files that wait.
 
-Here: choosing files, and holding unreadable ones back; no Spark. Not here: their records (file_records.py), one file
-and its remembered state (known_files.py), paths and bytes (local_files.py), whether a file fits (columns.py).
+Here: choosing files, and holding unreadable ones back; no Spark. Not here: their records
+(resources/sources/file_records.py), one file and its remembered state (resources/sources/known_files.py), paths and
+bytes (resources/sources/local_files.py), whether a file fits (resources/sources/columns.py).
 """
 
 import os
@@ -55,7 +56,7 @@ class FilesFound(Found):
         touched: Known files with a new modification time and the same bytes: states to remember.
         copies: States to remember of files with the same bytes as another one that was read or is ready; they are not
             read.
-        needs_copies: Whether the files have lines, which are read from copies, see lines.py.
+        needs_copies: Whether the files have lines, which are read from copies, see resources/sources/lines.py.
     """
 
     PART: ClassVar[str] = "file"
@@ -339,7 +340,7 @@ class FilesReader(SourceReader[FilesFound]):
             InputError: A file lacks a column, has one of another type, or changed since its discovery.
             OSError: A copy cannot be written.
         """
-        from tidemark.resources.sources.file_records import read_files  # noqa: PLC0415 - see reader.py
+        from tidemark.resources.sources.file_records import read_files  # noqa: PLC0415 - see resources/sources/reader.py
 
         read = read_files(spark, self.source, findings.ready, place, time_zone)
         states = (*read.states, *findings.touched, *counted(findings.copies, read.states))
@@ -347,6 +348,6 @@ class FilesReader(SourceReader[FilesFound]):
 
     def to_blame(self, spark: "SparkSession", findings: FilesFound) -> Mapping[str, InputError]:
         """Find the files that cannot be read to their end; lines were read before Spark got them."""
-        from tidemark.resources.sources.file_records import unreadable  # noqa: PLC0415 - see reader.py
+        from tidemark.resources.sources.file_records import unreadable  # noqa: PLC0415 - see resources/sources/reader.py
 
         return {} if has_lines(self.source) else unreadable(spark, self.source, findings.ready)

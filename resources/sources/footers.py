@@ -1,7 +1,7 @@
 """Looks at parquet files in a separate process: a file that ends its reader ends no run and no code server.
 
 Here: the process and the questions to it, and the types of columns in a footer. Not here: the judgement of a footer
-(columns.py, parquet_files.py).
+(resources/sources/columns.py, resources/sources/parquet_files.py).
 
 The library of parquet files aborts its process at some files, such as encrypted files with a plain footer.
 """

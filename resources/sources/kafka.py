@@ -1,8 +1,9 @@
 """Kafka as a source: the offsets that the next ingestion reads, asked of the brokers without Spark, and its position.
 
 Here: topics and partitions that come, go, or are created again, offsets that are gone, and the size of one ingestion.
-Not here: positions (kafka_offsets.py), questions to brokers (kafka_connection.py), records (kafka_records.py),
-partitions of an aligned source that are ahead (timeops/watermark/alignment.py).
+Not here: positions (resources/sources/kafka_offsets.py), questions to brokers
+(resources/sources/kafka_connection.py), records (resources/sources/kafka_records.py), partitions of an aligned source
+that are ahead (timeops/watermark/alignment.py).
 """
 
 import re

@@ -2,8 +2,8 @@
 
 Here: values of variables and of files with keys; questions about topics and offsets, and the records of ranges, asked
 of librdkafka, without a JVM and with limited patience, and a sentence for each failure to answer. Not here: which
-options there are (timeops/spec/kafka_source.py), the meaning of the answers (kafka.py), records as columns
-(kafka_records.py).
+options there are (timeops/spec/kafka_source.py), the meaning of the answers (resources/sources/kafka.py), records as
+columns (resources/sources/kafka_records.py).
 
 Connections hold secrets: pass them to a client, and store them nowhere.
 """

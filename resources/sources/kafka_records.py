@@ -1,7 +1,8 @@
 """Records of Kafka, in the ranges that discovery chose, each with its place in the log.
 
 Here: a copy of the records that Spark reads, and their values as JSON, Avro or raw bytes. Not here: the choice of
-offsets (kafka.py), asking the brokers (kafka_connection.py), the shape of a record (records.py).
+offsets (resources/sources/kafka.py), asking the brokers (resources/sources/kafka_connection.py), the shape of a
+record (resources/sources/records.py).
 
 Kafka is read once, and the copy stays until the records are written: a second reading may find fewer, as brokers
 compact and delete.

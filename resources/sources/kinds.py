@@ -1,6 +1,6 @@
 """The kinds of sources: which reader reads a source.
 
-Here: the choice. Not here: the questions to a reader (reader.py), how each kind answers them.
+Here: the choice. Not here: the questions to a reader (resources/sources/reader.py), how each kind answers them.
 
 A look without work is mostly imports, so it imports the readers of its own kinds alone.
 """

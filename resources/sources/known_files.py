@@ -1,7 +1,7 @@
 """One file compared with the remembered files of a source: new, grown, touched, or changed against the rules.
 
-Here: the memory, finding a file in it, and judging a single file. Not here: the choice of files (files.py), the
-table that holds the states, records.
+Here: the memory, finding a file in it, and judging a single file. Not here: the choice of files
+(resources/sources/files.py), the table that holds the states, records.
 
 The digest of the part that was read identifies a file: it stays the same file when it is renamed, grows or is
 compressed. Its name is its path from the folder before the first wildcard. Lakes that were made before files had
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tidemark.resources.places.stores import StoredFile
 
 Check = Callable[[str, FilesSource, int], Columns]
-"""Says whether a file fits its source, see `check_json` and others in columns.py."""
+"""Says whether a file fits its source, see `check_json` and others in resources/sources/columns.py."""
 NOT_READ_YET = -1
 """Value for `records` of a file: the same number as the file with the same bytes is going to have."""
 

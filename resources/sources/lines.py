@@ -2,8 +2,8 @@ r"""Lines of text files, which this process reads: their numbers, plain ones par
 
 Here: where a line ends, lines that are too long for a record, blocks of lines; which lines of JSON are plain, and
 their values; the copies. Not here: the parsing of other lines by Spark, and the rule of values, which this never
-widens (text_files.py, timeops/expressions/text_values.py), fields of csv with line ends in them (`multiLine`), whose
-ends only Spark's parser finds.
+widens (resources/sources/text_files.py, timeops/expressions/text_values.py), fields of csv with line ends in them
+(`multiLine`), whose ends only Spark's parser finds.
 
 A line ends as for Hadoop's reader of text, which Spark uses: at \n, \r or \r\n. A mark of the byte order at the
 start of a file is not part of its text.

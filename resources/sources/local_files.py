@@ -1,7 +1,8 @@
 """Files by their paths or URLs: the files that a glob matches, their bytes, and whether a file is whole.
 
 Here: names, bytes, compression, and folders below `**`, each entered once, so that links that lead back end. Not
-here: the meaning of a change of a file (known_files.py), its records, the operations of a store (resources/places).
+here: the meaning of a change of a file (resources/sources/known_files.py), its records, the operations of a store
+(resources/places).
 """
 
 import bz2

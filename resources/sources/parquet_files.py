@@ -1,7 +1,7 @@
 """Parquet files: their columns and values, as Spark reads them.
 
 Here: which columns of a file fit, the values that Spark reads differently. Not here: the footer in another process
-(footers.py), files that need no Spark (file_records.py).
+(resources/sources/footers.py), files that need no Spark (resources/sources/file_records.py).
 """
 
 from collections import defaultdict
@@ -102,7 +102,7 @@ def fault_of_parquet(path: str) -> str:
 def read_parquet(
     spark: SparkSession, source: FilesSource, schema: StructType, ranges: Sequence[FileRange], time_zone: str
 ) -> Numbered:
-    """Read parquet files: the columns of `schema`, and what every reader adds (`SourceRead` in reader.py).
+    """Read parquet files: the columns of `schema`, and what every reader adds: resources/sources/reader.py.
 
     Raises:
         UnfitFilesError: In some files a column is missing, or has a type that cannot be read as the one of the spec

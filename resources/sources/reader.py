@@ -1,7 +1,7 @@
 """A source as the stages of a pipeline see it, whatever its kind: the questions to its reader, and the answers.
 
 Here: what every reader answers, and the memory of input that could not be read. Not here: the readers of each kind,
-the choice of one (kinds.py).
+the choice of one (resources/sources/kinds.py).
 """
 
 import hashlib

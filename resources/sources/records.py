@@ -1,8 +1,9 @@
 """Records of a source, whatever its kind: their columns, and what is too large for one.
 
 Here: the columns that `schema` names, the step from a parsed line to a record or a malformed one, and text values
-that are read by the product's own rule. Not here: lines and their numbers (lines.py), parsing a format
-(text_files.py, parquet_files.py), the rule of values (timeops/expressions/text_values.py).
+that are read by the product's own rule. Not here: lines and their numbers (resources/sources/lines.py), parsing a
+format (resources/sources/text_files.py, resources/sources/parquet_files.py), the rule of values
+(timeops/expressions/text_values.py).
 
 A line that is too long for a record is cut short before Spark gets it, as it could end the Spark of all pipelines. A
 value that is too large makes its record a dead letter that shows the beginning of the largest.

@@ -1,8 +1,8 @@
 """One version of a Delta table as it is read: the effect of its commits, the spec's decision on it, and its rows.
 
 Here: judging commits, the memory of a version, and letting Spark's Delta reader read exactly its rows, whatever
-features the table has. Not here: entries of the log (delta/log.py), the choice of versions (delta.py), the shape of a
-record (records.py).
+features the table has. Not here: entries of the log (resources/delta/log.py), the choice of versions
+(resources/sources/delta.py), the shape of a record (resources/sources/records.py).
 
 A version is remembered as a file is: its number is the name, the id of the table the digest, the time of its commit
 the modification time. To read the files of some commits, a log that names only these files is written next to the

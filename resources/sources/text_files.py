@@ -1,8 +1,9 @@
 """CSV and JSON lines, parsed so that no record is lost or guessed; and columns that `_rescued` kept in these forms.
 
 Here: which records fit the declared columns, fields of csv by position or by the header of each file, objects one a
-line, and texts of JSON that Spark's parser changes silently. Not here: lines and their numbers (lines.py), names
-after `rename`, the choice of records that are filled (assets/rebuild/log_columns.py).
+line, and texts of JSON that Spark's parser changes silently. Not here: lines and their numbers
+(resources/sources/lines.py), names after `rename`, the choice of records that are filled
+(assets/rebuild/log_columns.py).
 
 To keep the digits of JSON a line is marked: `"a"` becomes `"=a"` and `1.50` becomes `"#1.50"`, except keys. Values
 that are parsed from a marked line are distinct by their marks, and are written again as they were.
@@ -127,7 +128,7 @@ class Layout:
 def read_csv(
     spark: SparkSession, source: FilesSource, schema: StructType, ranges: Sequence[FileRange], time_zone: str
 ) -> Numbered:
-    """Read CSV files: the columns of `schema`, and what every reader adds (`SourceRead` in reader.py).
+    """Read CSV files: the columns of `schema`, and what every reader adds: resources/sources/reader.py.
 
     With a header the columns of `schema` are found by name, without one by position. A record is malformed if
     it has too few or too many fields, a value that does not fit its column exactly, or a quote that is not closed.
@@ -323,7 +324,7 @@ _BARE = r"[:\[,]\s*[+-]?Infinity\b"
 def read_json(
     spark: SparkSession, source: FilesSource, schema: StructType, ranges: Sequence[FileRange], time_zone: str
 ) -> Numbered:
-    """Read JSON lines: the columns of `schema`, and what every reader adds (`SourceRead` in reader.py).
+    """Read JSON lines: the columns of `schema`, and what every reader adds: resources/sources/reader.py.
 
     A missing key is null. A line is malformed if it is not one JSON object, or has a key twice or two names of one
     column. So it is if a value does not fit its column exactly, such as a number that is too large.

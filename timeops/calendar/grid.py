@@ -2,7 +2,7 @@
 
 Here: tumbling and hopping windows (M, F), cumulative ones (F), snapshots (A2), local days, months and years; as SQL
 for rows, in BIGINT microseconds, and as numbers of Python for plans. Of sliding windows and sessions the close time,
-and the end of the last one that an event alone makes. Not here: what windows hold (../windows/), wall clocks.
+and the end of the last one that an event alone makes. Not here: what windows hold (timeops/windows/), wall clocks.
 
 A window is named by its end, which no other window of its definition shares. Where the end belongs to the window
 (`closed: right`, snapshots) an instant is in the window in which one microsecond earlier would be, were the end

@@ -1,8 +1,8 @@
 """The wall clock of a zone, and grids on it: where local windows begin, in numbers and as SQL.
 
 Here: what the clocks of a zone show, when they first come to a time, starts on the wall clock as instants. Not here:
-which windows hold an instant (grid.py), days of partitions (../values/utc.py), whether Java knows the same rules
-(zones.py).
+which windows hold an instant (timeops/calendar/grid.py), days of partitions (timeops/values/utc.py), whether Java
+knows the same rules (timeops/calendar/zones.py).
 
 An instant is placed by the latest time that the clocks have shown up to it. This never goes back, so instants are in
 the same order as their places. A window begins at the first instant at which the clocks have come to its start. What

@@ -1,5 +1,5 @@
 """The rules for one event: event time, duplicates, arrival policies, adjustment, release.
 
-Here: rules 0 to 3 and the order of release. Not here: windows (windows/), the texts of dead letters
-(dead_letters.py).
+Here: rules 0 to 3 and the order of release. Not here: windows (timeops/windows/), the texts of dead letters
+(timeops/dead_letters.py).
 """

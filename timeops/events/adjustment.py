@@ -2,8 +2,8 @@
 
 Here: a segment of the log between Spark and the loop: narrow columns go there, with the role of each record, and the
 few records that are behind the watermark come back (rule 3, H, A2); rules 1 and 2 (A2), the rule of release (H). Not
-here: the loop (watermark/fold.py), duplicates (duplicates.py), windows, and anything about batches: a segment may be
-one event or the whole log.
+here: the loop (timeops/watermark/fold.py), duplicates (timeops/events/duplicates.py), windows, and anything about
+batches: a segment may be one event or the whole log.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,8 +1,8 @@
 """Event time: the instant of an expression, and the way from a record of the log to an event with a time.
 
 Here: strings, instants, local times, dates; unit, timeline, and who has no time; for how long an event keeps its
-session open: what one row says by itself. Not here: tolerances and watermarks (adjustment.py). Sources of the rules:
-A1 (TIMESTAMP BY takes any expression), F (TIMESTAMP against TIMESTAMP_LTZ).
+session open: what one row says by itself. Not here: tolerances and watermarks (timeops/events/adjustment.py). Sources
+of the rules: A1 (TIMESTAMP BY takes any expression), F (TIMESTAMP against TIMESTAMP_LTZ).
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,8 @@
 """Times read directly from stored columns, where no SQL is needed.
 
 Here: for which rules and records that is so, what the loop and the counts ask of these, and their roles, for arrays.
-Not here: all other records, whose times Spark computes (event_time.py, adjustment.py); where records are stored.
+Not here: all other records, whose times Spark computes (timeops/events/event_time.py, timeops/events/adjustment.py);
+where records are stored.
 """
 
 from collections.abc import Sequence

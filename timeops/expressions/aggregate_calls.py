@@ -1,8 +1,8 @@
 """Calls of aggregate functions in the text of an expression, with their clauses.
 
 Here: which functions are aggregates, and what belongs to a call of one: DISTINCT, WITHIN GROUP, FILTER, IGNORE NULLS.
-Not here: what aggregates evaluate and add up (aggregates.py), which of them depend on the order of rows
-(determinism.py).
+Not here: what aggregates evaluate and add up (timeops/expressions/aggregates.py), which of them depend on the order
+of rows (timeops/expressions/determinism.py).
 """
 
 from collections.abc import Collection, Sequence

@@ -1,8 +1,9 @@
 """The aggregates of a spec: what one evaluates on each row, what it adds up, and what it makes of the sums.
 
 Here: cutting the text of an aggregate at its calls, and sums, of decimals too, that are the same in any order of
-rows. Not here: the calls in a text (aggregate_calls.py), evaluating the parts
-(windows/segment.py, windows/aggregates.py), aggregates that depend on the order of rows (determinism.py).
+rows. Not here: the calls in a text (timeops/expressions/aggregate_calls.py), evaluating the parts
+(timeops/windows/segment.py, timeops/windows/aggregates.py), aggregates that depend on the order of rows
+(timeops/expressions/determinism.py).
 
 An error of `max(timestamp_millis(n))` is one of a row, that of `timestamp_millis(sum(n))` one of a result.
 

@@ -2,8 +2,8 @@
 
 Here: the calls that make a value as large as a number says, each with the condition under which it is too large,
 aggregates whose settings say how much memory they take, and keys of maps. Not here: what becomes of a record on which
-an expression fails (try_expression.py). A value that grows step by step, such as a text that a lambda doubles, ends
-in a query that runs out of memory and fails.
+an expression fails (timeops/expressions/try_expression.py). A value that grows step by step, such as a text that a
+lambda doubles, ends in a query that runs out of memory and fails.
 
 Spark fails on a key that comes twice, and on a null key. What it had put into the map until then stays in its hands,
 and the next records of the task fail too, or all of the query. So the keys are looked at before Spark gets them.

@@ -1,7 +1,8 @@
 """Types of columns as trees: whether another type holds all their values, and SQL of a value as that type.
 
 Here: types from DDL and from JSON, types that hold every value of another one, fields that only one of two types has.
-Not here: types of a format of files (resources/sources/), which changes of a type a pipeline takes (spec/changes.py).
+Not here: types of a format of files (resources/sources/), which changes of a type a pipeline takes
+(timeops/spec/changes.py).
 
 A field of a struct is found by its exact name, whatever its place. No function needs Spark: looks at files use them.
 """

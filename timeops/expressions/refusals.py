@@ -1,8 +1,8 @@
 """Expressions that cannot be used: Spark refuses them, or they fail whatever a record holds.
 
 Here: Spark's error conditions in words of the spec, made-up records with values of every type, and which failures on
-them are the fault of the expression and not of a value. Not here: which expressions are asked about (spec_check.py),
-failures on real records (try_expression.py).
+them are the fault of the expression and not of a value. Not here: which expressions are asked about
+(timeops/spec_check.py), failures on real records (timeops/expressions/try_expression.py).
 
 A failure is the expression's own if no made-up record has a value, and Spark blames what the expression itself says:
 a pattern, a format, a regular expression, a zone. It is so too if all records fail by an index or a size. A function

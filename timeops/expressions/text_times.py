@@ -2,8 +2,8 @@
 
 Here: conversions that are written (`CAST(t AS TIMESTAMP)`, `to_timestamp(t)`), and the ones that Spark adds itself
 (`opened > t`); times of day without a date, and texts such as 'now', which Spark completes from the clock. Not here:
-the value that a text has (text_values.py), functions that read the clock (determinism.py). Reading a spec must not
-wait for PySpark.
+the value that a text has (timeops/expressions/text_values.py), functions that read the clock
+(timeops/expressions/determinism.py). Reading a spec must not wait for PySpark.
 
 Spark's own casts complete a time of day with the date of the machine's clock and a year with 1 January, round
 decimals, and cut dates off times. What Spark adds by itself is in its plan alone. It is asked for the plan over

@@ -1,8 +1,8 @@
 """Texts as dates, times and decimals: the one rule by which the input's texts become such values.
 
 Here: SQL of the value that a text has, null where it has none exactly. `timestamp_by`, columns of csv and json, and
-casts in expressions go by it. Not here: what an event time is (events/event_time.py), which parts of a record are
-texts (resources/sources/).
+casts in expressions go by it. Not here: what an event time is (timeops/events/event_time.py), which parts of a record
+are texts (resources/sources/).
 
 Spark's own casts complete a time of day with the date of the machine's clock and a year with 1 January, round
 decimals, and cut dates off times.

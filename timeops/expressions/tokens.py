@@ -1,7 +1,7 @@
 """The words of a Spark SQL expression, without parsing it.
 
 Here: cutting text into words, strings and symbols; finding calls, names and aliases. Not here: what is allowed
-(determinism.py).
+(timeops/expressions/determinism.py).
 """
 
 import re

@@ -2,8 +2,9 @@
 
 Here: compiling an expression once for the types of the columns that it names, the one way in which it is evaluated on
 rows, by the stages, the recounts and the checks, and the text of its value: JSON, names of timelines, keys and
-splits. Not here: what its value means (events/event_time.py, windows/results.py), which part of an aggregate is
-evaluated on rows (aggregates.py), values of test cases as Python has them (cases.py).
+splits. Not here: what its value means (timeops/events/event_time.py, timeops/windows/results.py), which part of an
+aggregate is evaluated on rows (timeops/expressions/aggregates.py), values of test cases as Python has them
+(timeops/cases.py).
 
 Spark has no "try" for every type. But `try_add` swallows an error of all that is below it, and a hash is there for
 every type. So an expression whose hash can be added to has a value, and is then evaluated for it. Both are in lambda

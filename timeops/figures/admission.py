@@ -2,7 +2,7 @@
 
 Here: which keys of a spec may let a record in, what each has to be, and the proof: with that value the record is
 accepted, with one unit less it is not. A formula says where to look, the loop decides. Not here: the log's times
-(log_times.py), the events of a session's group, the words of an answer.
+(timeops/figures/log_times.py), the events of a session's group, the words of an answer.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Advice on an out-of-orderness: what each would refuse of a log, which one loses how much, who comes how late.
 
 Here: numbers about all records of a log, made of what each needs to be in order. Not here: the pass over the log
-(../watermark/tolerances.py), reading it, the words (assets/questions/advice_answer.py).
+(timeops/watermark/tolerances.py), reading it, the words (assets/questions/advice_answer.py).
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,7 +2,8 @@
 
 Here: judging the stretches of a log one after the other, the watermark that a record met, the item that brought a
 watermark to a value, the least tolerance with which a record is accepted. Not here: where the times are read
-(assets/questions), rules 1 and 2 (../rules/arrival.py), the loop (../watermark/fold.py), the words of an answer.
+(assets/questions), rules 1 and 2 (timeops/rules/arrival.py), the loop (timeops/watermark/fold.py), the words of an
+answer.
 
 Instants and lengths are BIGINT microseconds; NONE means that there is no value.
 """
@@ -270,7 +271,7 @@ def _coded(places: Array, texts: Sequence[str | None]) -> pa.Array:
 
 
 def judged_alone(times: LogTimes, time: TimeSpec) -> Alone:
-    """Apply rules 1 and 2 to the records of a log, as `judge_arrival` of events/adjustment.py does to rows of Spark.
+    """Apply rules 1 and 2 to the records of a log, as timeops/events/adjustment.py does to rows of Spark.
 
     Returns:
         The time of each that rule 3 judges, NONE where there is none; why it is refused, as CODES; and which rule

@@ -1,7 +1,8 @@
 """As-of joins over a segment of the log: the answers that events of the left side get in it, and their revisions.
 
 Here: which event of the right side is the partner, and the moments at which it has an answer; arrays in, arrays out.
-Not here: the sides and what is needed of the past (events.py), the columns of rows (rows.py), storage.
+Not here: the sides and what is needed of the past (timeops/joins/events.py), the columns of rows
+(timeops/joins/rows.py), storage.
 
 The partner of a left event is the nearest right event of its key in reach; of several at one instant the one that
 arrived last. It is a function of the right events that came while the left event was open, so it is the same wherever

@@ -1,7 +1,7 @@
 """The events of both sides of a join in a segment of the log, as arrays, and what each of them says by itself.
 
 Here: which of them came too late, are open, are needed after the segment; arrays in, arrays out. Not here: where the
-arrays come from (gathering.py), which events meet (as_of.py).
+arrays come from (timeops/joins/gathering.py), which events meet (timeops/joins/as_of.py).
 
 A left event is open until the watermark is further past it than `JoinSpec.closes_after_us`; what comes after that
 changes nothing. A right event is useful until the watermark is further past it than `useful_for_us`: until then a

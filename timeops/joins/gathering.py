@@ -1,7 +1,8 @@
 """The events of both sides of a join, gathered as arrays from wherever they are.
 
 Here: their times, which the loop has; the columns of `on`, which are numbered; both read without Spark where they are
-stored as the spec declares them. Not here: what follows from the arrays (events.py, as_of.py).
+stored as the spec declares them. Not here: what follows from the arrays (timeops/joins/events.py,
+timeops/joins/as_of.py).
 
 Equal values have one number, as in groups: 0.0 and -0.0 are equal, and a text is equal to itself alone. A value that
 Spark has to make so comes from Spark.

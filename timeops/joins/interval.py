@@ -1,7 +1,8 @@
 """Interval joins over a segment of the log: the pairs that events form in it, and events that stay without a partner.
 
 Here: which events meet, at which item, and what a late partner revises; arrays in, arrays out. Not here: the sides
-and the lengths of time (events.py), moments (moments.py), the columns of rows (rows.py), storage.
+and the lengths of time (timeops/joins/events.py), moments (timeops/joins/moments.py), the columns of rows
+(timeops/joins/rows.py), storage.
 
 Both sides are alike. An event is open from its item on, until the watermark is further past it than its last partner
 may be and the allowed lateness. An event that comes forms a pair with each open event in reach, and a pair is final.

@@ -1,7 +1,7 @@
 """The moments at which events of a join have a row, looked up in how watermarks rose.
 
 Here: when the watermark passes all partners of an event, and when it can have no late one any more. Not here: which
-partners it has (as_of.py, interval.py).
+partners it has (timeops/joins/as_of.py, timeops/joins/interval.py).
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Events by key and time: how many are before another one, and which is the last of equal ones.
 
 Here: both sides are put in one order, in which one pass counts; the pairs of events that are in reach of each other.
-Not here: what follows for a join (as_of.py, interval.py).
+Not here: what follows for a join (timeops/joins/as_of.py, timeops/joins/interval.py).
 """
 
 from collections.abc import Iterator

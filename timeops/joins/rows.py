@@ -1,7 +1,8 @@
 """The rows of a join of either kind in a segment of the log, as frames.
 
 Here: the columns of rows next to what is found on the driver; which kind computes what, and which rows are revisions
-of one. Not here: what is found (as_of.py, interval.py), how a batch writes rows (assets/joins.py).
+of one. Not here: what is found (timeops/joins/as_of.py, timeops/joins/interval.py), how a batch writes rows
+(assets/joins.py).
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """The rows of a table as the right side of an as-of join.
 
 Here: which events they are to the join. Not here: how they are read and which rows a batch has (assets/), the
-partners (as_of.py).
+partners (timeops/joins/as_of.py).
 
 A row holds from the instant in `valid_from` on. To the join it is an event that came before all others, so it is
 never late. Of rows of one key and instant, which a table should not have, one is taken by all their columns.

@@ -1,7 +1,7 @@
 """Rules 1 and 2: how far the time of an event may be from its arrival (A2).
 
-Here: each rule once, as SQL for rows of Spark and for arrays. Not here: what becomes of an event (../events/), of a
-question about it (../figures/log_times.py). Instants and lengths are BIGINT microseconds.
+Here: each rule once, as SQL for rows of Spark and for arrays. Not here: what becomes of an event (timeops/events/),
+of a question about it (timeops/figures/log_times.py). Instants and lengths are BIGINT microseconds.
 
 An event comes before its time or after it, and no tolerance is below zero: at most one of the rules applies to it.
 """

@@ -1,6 +1,6 @@
 """Why a record is a dead letter: the reasons, what each means, and which function decides it.
 
-Here: the list from which code and SQL take them. Not here: the rows of `dead_letters` (../dead_letters.py).
+Here: the list from which code and SQL take them. Not here: the rows of `dead_letters` (timeops/dead_letters.py).
 """
 
 from collections.abc import Iterable

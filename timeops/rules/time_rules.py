@@ -1,8 +1,8 @@
 """The rules of time that a log is judged by: the spec's `time`, what sources say instead, and the windows.
 
 Here: what the parts of a spec mean for each other, adding up the waits of sources for others (F, alignment). Not
-here: reading a spec (../spec/), what the rules do, which sources wait (../watermark/alignment.py), what a silence is
-without them (../watermark/clock.py).
+here: reading a spec (timeops/spec/), what the rules do, which sources wait (timeops/watermark/alignment.py), what a
+silence is without them (timeops/watermark/clock.py).
 """
 
 from collections.abc import Iterable, Mapping

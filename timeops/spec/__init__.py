@@ -1,7 +1,7 @@
 """The pipeline spec: the YAML file as frozen models.
 
 Here: reading a spec file, and the names that other modules use. Not here: file access, and the keys themselves
-(pipeline.py, source.py, event_time.py, window.py).
+(timeops/spec/pipeline.py, timeops/spec/source.py, timeops/spec/event_time.py, timeops/spec/window.py).
 """
 
 from collections.abc import Callable, Mapping, Sequence

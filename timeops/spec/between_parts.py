@@ -1,7 +1,7 @@
 """The demands of windows and joins on the sources of a spec, on `time` and on one another.
 
-Here: rules between parts that are right by themselves. Not here: rules between sources (pipeline.py), between windows
-and the windows that they read (window.py).
+Here: rules between parts that are right by themselves. Not here: rules between sources (timeops/spec/pipeline.py),
+between windows and the windows that they read (timeops/spec/window.py).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,6 +1,6 @@
 """The `time` of a spec: what event time is, how late an event may come, and what becomes of the rest.
 
-Here: the keys and the rules between them. Not here: their effect (events/, watermark/).
+Here: the keys and the rules between them. Not here: their effect (timeops/events/, watermark/).
 """
 
 from collections.abc import Iterable, Sequence

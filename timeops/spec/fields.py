@@ -320,7 +320,7 @@ def read_expression(value: object) -> str:
     """Read Spark SQL without an `AS` name; the place that takes one reads it with `_group_item`."""
     text = read_text(value)
     expression, alias = split_alias(text)
-    problems = determinism_problems(expression, columns=["user"])  # declared columns: see pipeline.py
+    problems = determinism_problems(expression, columns=["user"])  # declared columns: see timeops/spec/pipeline.py
     if alias is not None:
         fault = f"found {show(text)}: the name `{alias}` has no effect here"
         problems.append(Problem(fault, expected="an expression without AS", remedy=f"write `{expression}`"))

@@ -1,7 +1,7 @@
 """The `joins` of a spec: which sources meet, by which columns and how far apart in time, and when answers are due.
 
 Here: the keys of a join, what is wrong between them, and the lengths of time that follow from them. Not here: what
-they ask of sources and of `time` (between_parts.py), the answers themselves (joins/).
+they ask of sources and of `time` (timeops/spec/between_parts.py), the answers themselves (timeops/joins/).
 """
 
 from collections.abc import Iterable

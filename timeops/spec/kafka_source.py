@@ -1,7 +1,7 @@
 """Topics of Kafka as a source: which are read, how a value becomes columns, where reading starts, how to connect.
 
-Here: the keys of `kind: kafka`. Not here: the keys that every source has (source.py), the words of Kafka's clients,
-the values of variables, and reading (resources/sources/).
+Here: the keys of `kind: kafka`. Not here: the keys that every source has (timeops/spec/source.py), the words of
+Kafka's clients, the values of variables, and reading (resources/sources/).
 """
 
 import re

@@ -1,7 +1,7 @@
 """A whole pipeline spec, and the rules between its parts.
 
 Here: the top level of the file, the choice between the kinds of sources, rules between several sources. Not here:
-what windows and joins ask of other parts (between_parts.py), reading text (__init__.py).
+what windows and joins ask of other parts (timeops/spec/between_parts.py), reading text (timeops/spec/__init__.py).
 """
 
 import hashlib

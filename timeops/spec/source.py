@@ -1,8 +1,8 @@
 """Sources of a spec: the keys that all kinds share, the ones of files and of Delta tables.
 
 Here: columns, times, splits, how far a source may run ahead of others (F), formats, limits of one ingestion, which
-versions of a table are read. Not here: the keys of Kafka (kafka_source.py), rules between sources (pipeline.py),
-reading (resources/sources/), who waits for whom (watermark/alignment.py).
+versions of a table are read. Not here: the keys of Kafka (timeops/spec/kafka_source.py), rules between sources
+(timeops/spec/pipeline.py), reading (resources/sources/), who waits for whom (timeops/watermark/alignment.py).
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,7 @@
 """The `top` of a window: how many of its events are rows, and in which order they are the first.
 
-Here: its keys, and the parts of an order as SQL writes them. Not here: the rows (windows/aggregates.py), the types of
-the expressions (spec_check.py).
+Here: its keys, and the parts of an order as SQL writes them. Not here: the rows (timeops/windows/aggregates.py), the
+types of the expressions (timeops/spec_check.py).
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """The code versions of a pipeline's tables: digests of the parts of its spec that their rows depend on.
 
 Here: which part that is, in a form that spelling does not change. A change that asks for the past of a table changes
-its version (see changes.py). Not here: which rows have which version (assets/catalog/days/versions.py).
+its version (see timeops/spec/changes.py). Not here: which rows have which version (assets/catalog/days/versions.py).
 
 Names are left out where nothing goes by them: `was` renames, and the version stays.
 """

@@ -1,8 +1,8 @@
 """The `windows` of a spec: groups, aggregates, first rows, when they have results, and which read others (`from`).
 
 Here: the keys of a window but for its shape, and the columns of chained windows that lead back to timelines. Not
-here: the shape (window_shape.py), what windows ask of `time` (between_parts.py), windows themselves
-(../calendar/grid.py, windows/).
+here: the shape (timeops/spec/window_shape.py), what windows ask of `time` (timeops/spec/between_parts.py), windows
+themselves (timeops/calendar/grid.py, windows/).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """The shape of a window: which keys each kind has, lengths in months, and grids on the wall clock of a zone.
 
 Here: the keys that say which spans of time a window is, and what is wrong between them. Not here: its results
-(window.py), the arithmetic of grids (../calendar/grid.py).
+(timeops/spec/window.py), the arithmetic of grids (timeops/calendar/grid.py).
 """
 
 import re

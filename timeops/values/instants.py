@@ -1,7 +1,7 @@
 """Instants and lengths as the loops take them: BIGINT microseconds in arrays, with one number for null.
 
 Here: that number, the bounds of instants, columns of Arrow as such arrays and back, distinct numbers. Not here:
-instants in SQL (../columns.py), in Python (utc.py).
+instants in SQL (timeops/columns.py), in Python (timeops/values/utc.py).
 """
 
 from typing import Any

@@ -2,8 +2,8 @@
 
 Here: conversions, instants of years that Python's datetime does not have, and where a day of a time zone begins. A
 day goes from its first midnight to that of the next day, so days tile the line; a midnight that the clocks skip is
-when they are moved. Not here: lengths of time (durations.py), instants in columns (../columns.py), windows of local
-days (../calendar/grid.py).
+when they are moved. Not here: lengths of time (timeops/values/durations.py), instants in columns
+(timeops/columns.py), windows of local days (timeops/calendar/grid.py).
 """
 
 from collections.abc import Callable

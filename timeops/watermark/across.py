@@ -1,8 +1,8 @@
 """The watermark across timelines: the lowest of the ones that have had an event and are not idle.
 
 Here: how it rises in a segment, as one more timeline that has no events of its own; which timelines count, and when
-one is idle. Not here: the watermark of each timeline (fold.py), which the loop has found before; what windows across
-timelines see (across_timelines in events/adjustment.py).
+one is idle. Not here: the watermark of each timeline (timeops/watermark/fold.py), which the loop has found before;
+what windows across timelines see (across_timelines in timeops/events/adjustment.py).
 
 It is to timelines what the watermark of a timeline is to splits: a timeline joins the minimum with its first event
 that moves a watermark, and leaves it while it is idle (`exclude_split`). Where all are idle the highest counts. It

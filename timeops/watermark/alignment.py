@@ -2,7 +2,7 @@
 
 Here: the watermark of a source or split, the choice, and the estimate that is the clock of a tick. Not here: what is
 waiting (resources/sources/), where largest times are kept (assets/ingestion/waiting_input.py), what the clock does at
-an item (fold.py).
+an item (timeops/watermark/fold.py).
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,8 +1,9 @@
 """Rules of the clock: how far the clock alone raises the watermark of a timeline, and when a split is idle.
 
-Here: each rule once. What the loop applies to one timeline (fold.py, across.py) takes numbers, and is compiled in a
-large segment; below it is the same for arrays, which look-ups ask (rises.py). Not here: when a rule is applied, and
-what it does to the minimum of splits (fold.py).
+Here: each rule once. What the loop applies to one timeline (timeops/watermark/fold.py, timeops/watermark/across.py)
+takes numbers, and is compiled in a large segment; below it is the same for arrays, which look-ups ask
+(timeops/watermark/rises.py). Not here: when a rule is applied, and what it does to the minimum of splits
+(timeops/watermark/fold.py).
 
 `rules` is fold.RULES, one, and `state` a fold.Fold. Instants and lengths are BIGINT microseconds; NONE means that
 there is no value.

@@ -2,9 +2,9 @@
 
 Here: what each item is judged against, and what it changes: the clock, periods of emission (F), idle rules (A2, F,
 M), rule 3 (H, A2), activity, splits (F), the watermark W. Arrays in, arrays out. Not here: what one record says by
-itself, which is its time and rules 0 to 2 (events/), how far the clock alone raises W (clock.py), what becomes of a
-record that is out of order (events/adjustment.py), when a watermark came to a value (rises.py), Spark, stored tables
-(timelines.py).
+itself, which is its time and rules 0 to 2 (timeops/events/), how far the clock alone raises W
+(timeops/watermark/clock.py), what becomes of a record that is out of order (timeops/events/adjustment.py), when a
+watermark came to a value (timeops/watermark/rises.py), Spark, stored tables (timeops/watermark/timelines.py).
 
 For each timeline the loop has, as the stored state does, W as the rules compute it (`computed`) and W as events and
 windows see it (`watermark`). They differ only with `emit: every`. A timeline is brought up to date when an item asks
@@ -36,7 +36,7 @@ from tidemark.timeops.watermark.clock import (
     window_close_watermark,
 )
 
-# The role of a record for the watermark of its timeline, see `role_sql` in events/adjustment.py.
+# The role of a record for the watermark of its timeline, see `role_sql` in timeops/events/adjustment.py.
 OUTSIDE = 0
 """A dead letter of ingestion, which belongs to no timeline and only moves the clock. So is every record that rules 0
 to 2 refuse or that has no time, unless a rule follows activity: a timeline without any other then has no state."""

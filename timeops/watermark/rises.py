@@ -1,8 +1,8 @@
 """How watermarks rose in a segment of one log: the watermark after any item, the item that brought one to a value.
 
-Here: look-ups in what the loop found (fold.py): between two rises a timeline is silent, and what the clock shows
-then is a function of the clock. Arrays in, arrays out, each of one length. Not here: the loop, frames of Spark
-(windows/segment.py).
+Here: look-ups in what the loop found (timeops/watermark/fold.py): between two rises a timeline is silent, and what
+the clock shows then is a function of the clock. Arrays in, arrays out, each of one length. Not here: the loop, frames
+of Spark (timeops/windows/segment.py).
 """
 
 from collections.abc import Callable

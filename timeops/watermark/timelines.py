@@ -1,7 +1,8 @@
 """The timelines of a log as a table between two segments, and as the arrays of the loop within one.
 
 Here: what is stored of a timeline, a segment and the rules of a spec as the loop takes them. Not here: the loop
-(fold.py), judging a segment (watermarks.py), where the table is stored (assets/state).
+(timeops/watermark/fold.py), judging a segment (timeops/watermark/watermarks.py), where the table is stored
+(assets/state).
 """
 
 from collections.abc import Mapping
@@ -58,7 +59,7 @@ the idle clock of each split. Waiting is not idleness: an idle clock is the cloc
 some source, of a split its own, was not to be read; so a wait changes no stored row.
 
 Where windows go across timelines, the row ACROSS represents all. It has no largest t, as it has no events of its own,
-and its watermark is the one across timelines (across.py)."""
+and its watermark is the one across timelines (timeops/watermark/across.py)."""
 
 ACROSS = ONE_TIMELINE
 """`_timeline` of the row of STATE for windows across timelines. Without `over` the only timeline has that name; with
@@ -110,7 +111,7 @@ class SegmentArrays:
     def of(
         cls, items: pa.Table, state: pa.Table, rules: TimeRules, place: LogPlace, across: str = ACROSS
     ) -> "SegmentArrays":
-        """Return the arrays of a segment; arguments as of `judge_log` in watermarks.py.
+        """Return the arrays of a segment; arguments as of `judge_log` in timeops/watermark/watermarks.py.
 
         Raises:
             InputError: A timeline has too many splits.
@@ -168,7 +169,7 @@ def under_other_rules(timelines: pa.Table, before: TimeRules, rules: TimeRules, 
 
     What the rules before did not ask for is counted from here on: silences, and the windows that a silence closes.
     What was one split so far, as there was one source, is the split of that source. `timelines` is STATE there by the
-    rules before, see `settled` in watermarks.py.
+    rules before, see `settled` in timeops/watermark/watermarks.py.
     """
     if not len(timelines) or place.before_us is None:
         return timelines

@@ -1,7 +1,7 @@
 """Tolerances: for each record of a log the least out-of-orderness with which rule 3 would let it in.
 
-Here: one pass over the log for all tolerances. Arrays in, arrays out. Not here: the loop (fold.py), what is made of
-the numbers (../figures/advice.py).
+Here: one pass over the log for all tolerances. Arrays in, arrays out. Not here: the loop (timeops/watermark/fold.py),
+what is made of the numbers (timeops/figures/advice.py).
 
 The event watermark is a running maximum of minima of `t - out_of_orderness`. So where all splits have the same
 out-of-orderness X, it is the one of X = 0 less X, with splits, periods of emission and idle splits too: the run by

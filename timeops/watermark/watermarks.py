@@ -1,8 +1,9 @@
 """The watermarks of a segment: found by the loop, log by log, and as events and windows look them up.
 
 Here: judging a segment of one log, from its narrow columns through the loop to the state after it; which log a
-timeline is of, and the answer of each log put in its rows. Not here: the loop (fold.py), its arrays, the stored table
-(timelines.py), look-ups in one log (rises.py), records with a payload (events/adjustment.py).
+timeline is of, and the answer of each log put in its rows. Not here: the loop (timeops/watermark/fold.py), its
+arrays, the stored table (timeops/watermark/timelines.py), look-ups in one log (timeops/watermark/rises.py), records
+with a payload (timeops/events/adjustment.py).
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -3,7 +3,8 @@
 Here: aggregates over the rows of groups, the first events of each window and group, and which results `having` shows.
 In parts: count, sum, min, max and avg of numbers; any other aggregate, and these with DISTINCT, FILTER or something
 around them, needs all rows at once. Not here: rows on which an argument fails, which have no part in a result
-(segment.py); the parts themselves (aligned.py); the keys of `top` (spec/top.py).
+(timeops/windows/segment.py); the parts themselves (timeops/windows/aligned.py); the keys of `top`
+(timeops/spec/top.py).
 
 Spark keeps no more than the first rows of each group while it sorts, so that no group is in memory as a whole.
 """

@@ -1,7 +1,7 @@
 """Aligned windows (tumbling, hopping, cumulative, snapshot) over a segment of the log.
 
 Here: windows in which an event is by its own time alone: which hold it, what they hold when they close, late events.
-Not here: the arithmetic of their ends (../calendar/grid.py).
+Not here: the arithmetic of their ends (timeops/calendar/grid.py).
 
 Windows that overlap much are added up by slices, if their aggregates can be computed in parts: an event is added up
 once, not once for each window that holds it. A slice is a span of time that every window holds whole or not at all.

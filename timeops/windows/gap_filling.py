@@ -1,7 +1,8 @@
 """Windows with no event (`empty: true`): their rows in a segment of the log.
 
 Here: which windows are owed to a group, and at which item of the log; the groups that a window has seen, with the
-first and the last window that held an event of each. Not here: windows that hold events (aligned.py), storage.
+first and the last window that held an event of each. Not here: windows that hold events (timeops/windows/aligned.py),
+storage.
 
 A group is owed a row for every window of the grid without an event of it. These windows lie between its first window
 with one and the last window of its timeline that holds an event of any group, the last one included. So a group that

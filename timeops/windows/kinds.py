@@ -1,8 +1,9 @@
 """The questions of the engine to a kind of window, and which kind a window is.
 
 Here: the questions, in the order in which a segment of the log meets them. The answers are with each kind:
-AlignedWindows in aligned.py, Sessions in sessions.py, SlidingWindows in sliding.py. Not here: how results are given,
-once or in revisions (results.py), which is another choice than the kind.
+AlignedWindows in timeops/windows/aligned.py, Sessions in timeops/windows/sessions.py, SlidingWindows in
+timeops/windows/sliding.py. Not here: how results are given, once or in revisions (timeops/windows/results.py), which
+is another choice than the kind.
 """
 
 from typing import Protocol

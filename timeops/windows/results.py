@@ -1,8 +1,8 @@
 """Windowed aggregation over a segment of the log: results, late events, and what windows need after it.
 
 Here: the results of a window, once when it closes or in revisions; which events and flushed windows the next segment
-needs. Not here: who is in a window and when it closed, which differs by kind (kinds.py); the moments of revisions
-(revisions.py); storage.
+needs. Not here: who is in a window and when it closed, which differs by kind (timeops/windows/kinds.py); the moments
+of revisions (timeops/windows/revisions.py); storage.
 """
 
 from collections.abc import Sequence

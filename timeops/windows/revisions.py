@@ -2,7 +2,8 @@
 
 Here: the moments at which a window has a result, found on the driver from when its events came and how watermarks
 rose, arrays in and arrays out; what it holds at each moment; the changes that revisions make, in the shape of Delta's
-change data. Not here: which windows an event is in (kinds.py), the aggregates (aggregates.py), storage.
+change data. Not here: which windows an event is in (timeops/windows/kinds.py), the aggregates
+(timeops/windows/aggregates.py), storage.
 
 A window has its result at moments that its events name by themselves. The first is when the watermark passes its end
 (`on_time`). Others follow for late events, when the period of the clock in which they came is over (F, Beam), or at

@@ -3,9 +3,10 @@
 Here: the segment's events and earlier ones that the window still needs; the results of another window in the place of
 events; what every window asks of an event, as SQL (`where`, `group_by`, arguments of aggregates, gaps), and which of
 the windows that hold its time are open to it; which windows close in the segment, and the watermark at the item that
-closed one, looked up on the driver (watermark/watermarks.py); windows that a flush closed and the watermark has not
-passed, which stay closed in a reopened pipeline. Not here: which windows hold a time (aligned.py, sessions.py,
-sliding.py), what the window makes of them (kinds.py, results.py), the rules of time (events/).
+closed one, looked up on the driver (timeops/watermark/watermarks.py); windows that a flush closed and the watermark
+has not passed, which stay closed in a reopened pipeline. Not here: which windows hold a time
+(timeops/windows/aligned.py, timeops/windows/sessions.py, timeops/windows/sliding.py), what the window makes of them
+(timeops/windows/kinds.py, timeops/windows/results.py), the rules of time (timeops/events/).
 
 A result has its end as its time, and the watermark of its timeline. So it is never late: an outer window never
 closes first, as it allows at least as much lateness.
@@ -54,7 +55,7 @@ MISSED_FROM = "__tm_missed_from"  # of a late event of a session: where the sess
 
 FRESH = "__tm_fresh"  # BOOLEAN of an event among the ones of earlier segments: it came in this one
 RANK = "__tm_rank"
-"""BIGINT: orders the moments at which a window that revises its results has one, see revisions.py."""
+"""BIGINT: orders the moments at which a window that revises its results has one, see timeops/windows/revisions.py."""
 Rank = Callable[[str, str, str], str]
 """SQL of the first moment after an event of a row with END, by the clock, the watermark that it met, and its place in
 the log."""
@@ -86,7 +87,8 @@ class WindowSegment:
         earlier: Events of earlier segments that the window still needs; None for none. Of a window that revises its
             results they have `__tm_w_before` and `_clock` as they came.
         flushed_windows: Windows that earlier flushes closed and the watermark had not passed; None for none.
-        seen: With `empty` the groups that earlier segments have seen, see gap_filling.py; None for none.
+        seen: With `empty` the groups that earlier segments have seen, see timeops/windows/gap_filling.py; None for
+        none.
         flushed: The segment ends with a flushing end of input: every window closes.
         placed: What the kind's `placed` returns, where it is known; None where it is not, or the kind finds nothing.
         execution: How its frames are computed.

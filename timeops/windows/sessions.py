@@ -2,7 +2,7 @@
 
 Here: the loop (M, F), arrays in and arrays out; and what takes it to Spark: a few numbers of each event that takes
 part come to the driver, and the bounds of their sessions go back, with the watermark just after the item that closed
-these. Not here: the moments of revisions (revisions.py).
+these. Not here: the moments of revisions (timeops/windows/revisions.py).
 
 An event keeps its session open from its time until a gap later, both ends included: of two events the gap of the
 earlier one decides. Events of a group whose spans meet are a chain, and events of two chains never meet. Under drop

@@ -1,7 +1,7 @@
 """Sliding windows over a segment of the log: a result at every instant at which the events of a window change.
 
 Here: the instants at which an event comes (its time) and goes (its time and the size), and the events in
-`(instant - size, instant]` of each (A2). Not here: when exactly an instant closed (segment.py).
+`(instant - size, instant]` of each (A2). Not here: when exactly an instant closed (timeops/windows/segment.py).
 
 An event belongs to instants from its own time to just before it goes, and others of its group make instants on the
 way. The windows of two instants overlap, so that an event is in as many results as its group has instants in a size.

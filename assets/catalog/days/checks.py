@@ -1,8 +1,8 @@
 """The checks of a window that Dagster shows by day, and how old its newest result is.
 
-Here: the checks, what each compares, and their results. Not here: when they are reported (partitions.py), the checks
-of a batch, which can hold it back (assets/checks.py), the place that a window has come to
-(assets/state/completeness.py).
+Here: the checks, what each compares, and their results. Not here: when they are reported
+(assets/catalog/days/partitions.py), the checks of a batch, which can hold it back (assets/checks.py), the place that
+a window has come to (assets/state/completeness.py).
 
 Dagster takes no result of a partition from a run over several: `AssetCheckResult` has no `partition`. So the results
 are evaluations that a run logs, and looks report them without a run. A result counts for the newest materialization

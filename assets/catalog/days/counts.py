@@ -1,7 +1,7 @@
 """Rows of windows counted by day: the days that batches have written, and what a table has of each.
 
 Here: the day of a row, in the time zone of the partitions, and counts by it. Not here: what Dagster shows of a day
-(partitions.py), its checks (checks.py), writing results (../../windows.py).
+(assets/catalog/days/partitions.py), its checks (assets/catalog/days/checks.py), writing results (assets/windows.py).
 """
 
 from collections import Counter

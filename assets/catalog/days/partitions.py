@@ -2,7 +2,7 @@
 
 Here: which days Dagster shows, adding and removing them, and when they are reported. Not here: computing days
 (assets/rebuild/days.py), which days a backfill or a rebuild wrote (assets/rebuild/report.py), what is checked of a
-day (checks.py).
+day (assets/catalog/days/checks.py).
 
 Dagster keeps list and materializations in its instance. Runs add the days that they write. An instance may have no
 days of a window because it is new or of an older version. The next run, or look for work, adds the days of the table.

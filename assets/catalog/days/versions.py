@@ -1,7 +1,8 @@
 """Versions of days of window tables, as Dagster's tags: of a day's rows, and of the spec that computed them.
 
 Here: what a day's materialization says of both, by which Dagster finds days that are stale, or did not change. Not
-here: which part of a spec a version is of (timeops/spec/versions.py), reporting days (partitions.py).
+here: which part of a spec a version is of (timeops/spec/versions.py), reporting days
+(assets/catalog/days/partitions.py).
 
 The data version is a digest of the rows alone. The code version is that of the oldest rows of the day: a live run
 that adds rows by a changed spec leaves the day stale until it is computed again.

@@ -1,7 +1,7 @@
 """Lateness and the watermark over the log: pieces of it, a histogram, lines for tolerances.
 
 Here: the numbers, how pieces follow each other, and gathering them: of a batch at work from what became of its
-records, of the newest records from the tables, without Spark. Not here: drawing (pictures.py).
+records, of the newest records from the tables, without Spark. Not here: drawing (assets/catalog/display/pictures.py).
 """
 
 import math

@@ -1,8 +1,8 @@
 """Metadata of materializations in the Dagster UI: row counts, columns, instants, tables of counts, time.
 
 Here: values to metadata, a sentence on each column that is Tidemark's own, which numbers of a time adjustment are
-shown, and what can cause the watermark's delay (A2). Not here: the numbers of lateness (lateness.py), drawing
-(pictures.py).
+shown, and what can cause the watermark's delay (A2). Not here: the numbers of lateness
+(assets/catalog/display/lateness.py), drawing (assets/catalog/display/pictures.py).
 """
 
 import base64

@@ -1,6 +1,7 @@
 """Pictures of a pipeline's time: watermark against arrival, lateness, windows; and how they are drawn.
 
-Here: lines, bars, axes, labels, and the file that comes of a figure. Not here: the numbers (lateness.py).
+Here: lines, bars, axes, labels, and the file that comes of a figure. Not here: the numbers
+(assets/catalog/display/lateness.py).
 """
 
 import io

@@ -1,7 +1,7 @@
 """The subject of a report: a pipeline as one commit left it, and where its records went, in numbers.
 
 Here: the state, read once, and the sums and rows of its tables that the page shows. Not here: charts, words and the
-page (page.py).
+page (pipelines/views/report/page.py).
 """
 
 from collections import Counter

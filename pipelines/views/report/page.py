@@ -1,7 +1,8 @@
 """The page of a pipeline for the browser: its spec in words, charts, tables, one file of HTML.
 
 Here: sentences on the spec's settings for people who have not read it, which numbers are drawn, and the page that is
-made of them. Not here: the numbers of what has happened (accounts.py), drawing (assets/catalog/display/pictures.py).
+made of them. Not here: the numbers of what has happened (pipelines/views/report/accounts.py), drawing
+(assets/catalog/display/pictures.py).
 """
 
 import base64
