@@ -47,7 +47,7 @@ class BatchOwner:
 
 
 def owner_in(text: str, owner_id: str) -> BatchOwner | None:
-    """Return the owner that a text of `Owner.text` describes, None if it describes none."""
+    """Return the owner that a text of `BatchOwner.text` describes, None if it describes none."""
     host, _, numbers = text.partition(":")
     pid, _, started = numbers.partition(":")
     if not pid.isdecimal() or not (started.isdecimal() or not started):
@@ -263,9 +263,8 @@ class RebuildInput(_Input):
 
 
 REFUSED_PREFIX = "refused."  # how the count of a reason begins
-REPLAYED_PREFIX = (
-    "_replayed."  # the same of records that a rule refuses and an operator has let in; no window has this name
-)
+REPLAYED_PREFIX = "_replayed."
+"""The same of records that a rule refuses and an operator has let in; no window has this name."""
 REMOVED_PREFIX = "_removed."
 """How the counts of rows that `retention` has removed begin, before the name of a table, or of what counted them."""
 REMOVED_RELEASES = f"{REMOVED_PREFIX}released"
