@@ -313,7 +313,7 @@ def fit_tables(workspace: Workspace) -> None:
     A batch does so as soon as it has prepared the tables: undoing an unfinished batch also takes back columns
     that came after it.
     """
-    if workspace.is_prepared:
+    if workspace.is_prepared and not _has_log_grown(workspace):
         return
     end_tables(workspace)
     # Of all sources, where dates become instants: see timeops/spec/changes.py.
@@ -321,6 +321,21 @@ def fit_tables(workspace: Workspace) -> None:
     for table, schema in table_schemas(workspace).items():
         if fit(workspace.lake, table, schema, zone):
             workspace.tell(f"{table}: its rows were rewritten with the wider types of the spec")
+
+
+def _has_log_grown(workspace: Workspace) -> bool:
+    """Return whether the log has columns that tables with whole events lack: a rebuild at work has added them.
+
+    Runs continue under the spec of before until the rebuild switches, and read these columns of them.
+    """
+    names = {name.lower() for name in payload_of(workspace).names}
+    joining = [tables.joining_table(join.name) for join in workspace.spec.joins]
+    for table in (tables.ORDERED_EVENTS, tables.HELD_EVENTS, *joining):
+        if table in workspace.tables and workspace.lake.exists(table):
+            stored = {field.name.lower() for field in workspace.lake.schema(table).fields}
+            if not names <= stored:
+                return True
+    return False
 
 
 def end_tables(workspace: Workspace) -> None:

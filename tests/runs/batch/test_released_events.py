@@ -98,7 +98,7 @@ def test_events_are_the_same_in_small_pieces_of_large_batches_as_in_one_small_ba
     arrived = BY_VALUE if "early" in more else ""
     files, spec = events(dice.seed(6), late_s=late_s), SPEC.format(by=by, unit=unit, more=more, arrived=arrived)
     with monkeypatch.context() as patched:
-        for bound in ("FEW_ROWS", "FEW_BYTES", "KEPT_ROWS"):
+        for bound in ("FEW_ROWS", "_FEW_BYTES", "KEPT_ROWS"):
             patched.setattr(amount, bound, 0)
         patched.setattr(queries, "_PIECE_ROWS", 10)
         for bound, value in {"_GROUP_ROWS": 7, "_LEAST_ROWS": 20, "_WAITING_BYTES": 2_000}.items():
