@@ -99,13 +99,18 @@ def payload_of(workspace: Workspace) -> StructType:
     Raises:
         SpecError: A schema is wrong, or two sources have a column of one name and different types.
     """
-    payload, log = _payload_of_spec(workspace), (workspace.log_of or workspace).lake
-    if not log.exists(tables.RAW_EVENTS):
-        return payload
+    payload = _payload_of_spec(workspace)
     names = {name.lower() for name in payload.names}
+    return StructType([*payload, *[field for field in _payload_of_log(workspace) if field.name.lower() not in names]])
+
+
+def _payload_of_log(workspace: Workspace) -> list[StructField]:
+    """Return the payload columns that the log has; none before it exists."""
+    log = (workspace.log_of or workspace).lake
+    if not log.exists(tables.RAW_EVENTS):
+        return []
     schema = StructType.fromJson(json.loads(log.schema(tables.RAW_EVENTS).to_json()))
-    stored = [field for field in schema if field.name == RESCUED or not is_reserved(field.name)]
-    return StructType([*payload, *[field for field in stored if field.name.lower() not in names]])
+    return [field for field in schema if field.name == RESCUED or not is_reserved(field.name)]
 
 
 def _payload_of_spec(workspace: Workspace) -> StructType:
@@ -326,9 +331,9 @@ def fit_tables(workspace: Workspace) -> None:
 def _has_log_grown(workspace: Workspace) -> bool:
     """Return whether the log has columns that tables with whole events lack: a rebuild at work has added them.
 
-    Runs continue under the spec of before until the rebuild switches, and read these columns of them.
+    Until the rebuild switches, runs continue under the old spec, and read these columns of such tables.
     """
-    names = {name.lower() for name in payload_of(workspace).names}
+    names = {field.name.lower() for field in _payload_of_log(workspace)}
     joining = [tables.joining_table(join.name) for join in workspace.spec.joins]
     for table in (tables.ORDERED_EVENTS, tables.HELD_EVENTS, *joining):
         if table in workspace.tables and workspace.lake.exists(table):
