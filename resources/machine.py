@@ -24,7 +24,12 @@ from tidemark.resources.places.place import Place
 from tidemark.timeops.errors import MachineError, TidemarkError
 
 _FULL = ("No space left on device", "Disk quota exceeded", "File too large", "database or disk is full")
-_OF_DATABASE = ("disk I/O error", "unable to open database file")  # SQLite, also where the disk is full
+_OF_DATABASE = (  # SQLite, the first two also where the disk is full
+    "disk I/O error",
+    "unable to open database file",
+    "database disk image is malformed",
+    "file is not a database",
+)
 _READ_ONLY = ("Read-only file system", "attempt to write a readonly database")
 _NOT_OURS = ("Permission denied", "Operation not permitted")
 _SERVER_GONE = ("RETRIES_EXCEEDED", "failed to connect to all addresses", "Socket closed")
