@@ -16,12 +16,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
+import pytest
 from dagster import DagsterInstance
 from deltalake import DeltaTable
 from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from tests.amounts import all_rows_are_many
 from tidemark.pipelines.code_location.rebuilding import RebuildSettings, ReplaySettings
 from tidemark.pipelines.code_location.upkeep import maintain
 from tidemark.pipelines.command_line import in_words
@@ -34,7 +36,6 @@ from tidemark.resources.delta.lake import Lake
 from tidemark.resources.places.place import Place, delta_place
 from tidemark.resources.settings import Settings
 from tidemark.resources.sources import kafka_records
-from tidemark.resources.spark import amount
 from tidemark.resources.spark.session import local_session, session_config
 from tidemark.resources.tables import BATCHES, REBUILD_FOLDER
 from tidemark.resources.workspace import SpecFile
@@ -172,7 +173,7 @@ def _on_every_copy(act: Callable[[str], None]) -> None:
         act(COPIED)
         return count
 
-    vars(kafka_records)["_write"] = written
+    pytest.MonkeyPatch().setattr(kafka_records, "_write", written)
 
 
 def _live(spec: Path, settings: Settings, instance: DagsterInstance, seen: Callable[[str], None]) -> None:
@@ -239,11 +240,12 @@ def _run(
         if (death.is_said or death.victim in get_args(Stop)) and death.after in doing:
             die(death.after)
 
+    patched = pytest.MonkeyPatch()
     if death.is_large:
-        vars(amount)["FEW_ROWS"] = vars(amount)["FEW_BYTES"] = 0
-        setattr(Lake, "_committing", lambda _lake, table: die(table))  # noqa: B010 - as below
+        all_rows_are_many(patched)
+        patched.setattr(Lake, "_committing", lambda _lake, table: die(table))
     else:
-        setattr(Lake, "_committed", on_every_commit(die))  # noqa: B010 - mypy would have it as a plain attribute
+        patched.setattr(Lake, "_committed", on_every_commit(die))
         _on_every_copy(die)
     settings = Settings(warehouse, spec.parent, beside / "home")
     with DagsterInstance.ephemeral() as instance, in_words():

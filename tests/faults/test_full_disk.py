@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.amounts import all_rows_are_many
 from tests.faults.killed import Gateway, exit_code, join
 from tests.runs.landing import assert_tables_equal_the_oracle, land
 from tests.runs.running import go, pipeline
@@ -17,7 +18,6 @@ from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.machine import FullDiskError, full_disk
 from tidemark.resources.places.place import Place
 from tidemark.resources.settings import Settings
-from tidemark.resources.spark import amount
 from tidemark.resources.workspace import Workspace
 
 LONGEST_FILE = 6_000  # bytes: as little as on a disk that is nearly full
@@ -63,7 +63,7 @@ def test_a_disk_that_runs_full_is_said_and_the_next_run_goes_on_where_the_last_c
         code = exit_code(run_with_little_room, file.path, settings.warehouse, Gateway.of(spark))
         assert code == FULL
     else:
-        monkeypatch.setattr(amount, "FEW_ROWS", 0)
+        all_rows_are_many(monkeypatch)
         with no_longer_files(jvm_of(spark)), pytest.raises(FullDiskError, match="free some space and run again"):
             go(made)
     assert Workspace(file, settings.warehouse).batches.last_commit() is None

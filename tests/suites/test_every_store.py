@@ -29,6 +29,7 @@ from dagster import DagsterInstance
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
+from tests.amounts import all_rows_are_many
 from tests.faults.killed import KILLED, Death, Gateway, run_and_die
 from tests.gcs import BUCKET, GcsServer, gcs_server
 from tests.processes import free_port, hdfs, process, wait_until
@@ -61,7 +62,6 @@ from tidemark.resources.delta.redaction import redact
 from tidemark.resources.delta.upkeep import erase_old_files
 from tidemark.resources.places.checks import ensure_put_if_absent
 from tidemark.resources.places.place import Place, RemotePath, delta_place, place_of
-from tidemark.resources.spark import amount
 from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA, WATERMARKS
 from tidemark.resources.traces import Sought
 from tidemark.timeops.errors import BusyError
@@ -206,7 +206,7 @@ def test_whole_or_cut_and_killed_runs_have_the_rows_of_a_local_disk_and_every_co
     assert go(whole).batches == 1
     store.upload(landed, "late*")
     assert go(whole).batches == 1
-    monkeypatch.setattr(amount, "FEW_ROWS", 0)  # Spark writes the files, as of a large batch
+    all_rows_are_many(monkeypatch)
     assert go(cut, options=CUT).batches >= 2
     assert_every_command_reads(spark, cut, store.secret)
     assert_same_tables(rows(whole, of_one_batch=True), rows(local, of_one_batch=True))

@@ -8,13 +8,13 @@ import pytest
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
+from tests.amounts import all_rows_are_many, no_records_are_kept
 from tests.runs.landing import assert_tables_equal_the_oracle, land
 from tests.runs.running import FLUSH, go, pipeline, workspace_of, written
 from tidemark.assets.log import exclusions
 from tidemark.pipelines.running.runner import RunOptions
 from tidemark.resources import tables
 from tidemark.resources.recount import recount
-from tidemark.resources.spark import amount
 
 EVERY_TYPE = """\
 name: typed
@@ -32,8 +32,8 @@ time: {timestamp_by: at, out_of_orderness: 10 s}
 
 @pytest.fixture(autouse=True)
 def _all_batches_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    for bound in ("FEW_ROWS", "FEW_BYTES", "KEPT_ROWS"):
-        monkeypatch.setattr(amount, bound, 0)
+    all_rows_are_many(monkeypatch)
+    no_records_are_kept(monkeypatch)
     monkeypatch.setattr(recount, "_PIECE", 100)
 
 

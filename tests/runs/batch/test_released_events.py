@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.amounts import all_rows_are_many, no_records_are_kept
 from tests.runs.running import FLUSH, Made, assert_same, committed, go, workspace_of, written
 from tests.seeds import Dice
 from tidemark.assets.judging.replay import replay_all
 from tidemark.resources.delta import ordering, queries
-from tidemark.resources.spark import amount
 
 CASES = 1
 SPEC = """\
@@ -98,8 +98,8 @@ def test_events_are_the_same_in_small_pieces_of_large_batches_as_in_one_small_ba
     arrived = BY_VALUE if "early" in more else ""
     files, spec = events(dice.seed(6), late_s=late_s), SPEC.format(by=by, unit=unit, more=more, arrived=arrived)
     with monkeypatch.context() as patched:
-        for bound in ("FEW_ROWS", "_FEW_BYTES", "KEPT_ROWS"):
-            patched.setattr(amount, bound, 0)
+        all_rows_are_many(patched)
+        no_records_are_kept(patched)
         patched.setattr(queries, "_PIECE_ROWS", 10)
         for bound, value in {"_GROUP_ROWS": 7, "_LEAST_ROWS": 20, "_WAITING_BYTES": 2_000}.items():
             patched.setattr(ordering, bound, value)
