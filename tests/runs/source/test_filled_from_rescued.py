@@ -48,6 +48,11 @@ windows:
 """
 WINDOW = "  - {name: minutes, kind: tumbling, size: 1 minute, aggregates: {n: count(*)}}\n"
 OVER = "  - {name: minutes, kind: tumbling, size: 1 minute, group_by: [who], aggregates: {n: count(*), v: sum(v)}}\n"
+JOINS = """\
+joins:
+  - {name: named, kind: as_of, left: {source: lines}, on: [id], how: left,
+     right: {table: names.csv, valid_from: since, schema: "id STRING, since TIMESTAMP, full_name STRING"}}
+"""
 ADDED = "id STRING, at STRING{place}, who STRING, v INT, price DECIMAL(9,2), day DATE, wide BIGINT"
 PLACE = ", place STRUCT<lat: FLOAT, tags: ARRAY<STRUCT<k: STRING>>>"
 GROWN = ", place STRUCT<tags: ARRAY<STRUCT<k: STRING, v: BIGINT>>, lat: DOUBLE, far: INT>"
@@ -170,11 +175,13 @@ def test_a_value_that_does_not_fit_stays_in_rescued_and_is_counted(spark: SparkS
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("joins", ["", JOINS], ids=["held", "joined"])
 def test_what_live_runs_read_under_the_old_spec_until_the_switch_is_filled_too(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, joins: str
 ) -> None:
     """Also what they have read and not processed, and what comes while the rest is filled."""
-    made, rng = pipeline(tmp_path, "json"), random.Random(6)
+    (tmp_path / "names.csv").write_text("id,since,full_name\ne7,2026-01-01T00:00:00Z,seventh\n")
+    made, rng = changed(pipeline(tmp_path, "json"), "windows:\n", f"{joins}windows:\n"), random.Random(6)
     as_json(tmp_path / "in" / "a.json", records(0, 20, rng))
     with DagsterInstance.ephemeral() as instance:
         go(made, instance)
