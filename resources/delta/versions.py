@@ -40,6 +40,7 @@ from tidemark.resources.places.place import (
     spark_url,
     without_wildcards,
 )
+from tidemark.resources.spark.amount import Amount
 from tidemark.resources.tables import remedy_of
 from tidemark.timeops.errors import LakeError, first_line
 from tidemark.timeops.expressions.tokens import literal
@@ -377,7 +378,8 @@ class Version:
             return empty_frame(spark, self.spark_schema)
         # The base path keeps Spark from reading folders above, such as `year=2026`, as columns.
         reader = spark.read.schema(self.spark_schema).option("basePath", spark_url(self.folder))
-        return reader.parquet(*(without_wildcards(spark_url(self.folder / file)) for file in files))
+        rows = reader.parquet(*(without_wildcards(spark_url(self.folder / file)) for file in files))
+        return Amount(self.row_count(files)).together(rows)
 
 
 def _by_file(actions: pa.Table, column: str) -> Mapping[str, int]:

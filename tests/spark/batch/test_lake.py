@@ -38,6 +38,7 @@ from tidemark.resources.spark.delta_jars import delta_package
 from tidemark.resources.spark.session import check_java, session_config
 from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA, LOG_CONTROL, LOG_CONTROL_SCHEMA
 from tidemark.timeops.errors import FencedError, LakeError, TidemarkError
+from tidemark.timeops.narrow import to_join
 
 EVENTS = "ordered_events"
 SCHEMA = StructType([StructField("k", LongType()), StructField("v", StringType())])
@@ -67,6 +68,11 @@ def lake(tmp_path: Path, spark: SparkSession) -> Lake:
 def some(lake: Lake, keys: Sequence[int], value: str = "old") -> DataFrame:
     """Rows with these keys, in one file."""
     return lake.session().createDataFrame([(key, value) for key in keys], SCHEMA).coalesce(1)
+
+
+def plan_of(frame: DataFrame) -> str:
+    """Return the physical plan as Spark shows it, each operator once."""
+    return str(frame._jdf.queryExecution().executedPlan().toString())
 
 
 def seed(lake: Lake, *files: Sequence[int]) -> None:
@@ -242,6 +248,19 @@ def test_restore_brings_back_exactly_what_a_version_held(lake: Lake) -> None:
     assert lake.restore(EVENTS, 0) == 6
     assert lake.read(EVENTS).count() == 0
     assert lake.read(EVENTS, version=5).count() == 4
+
+
+@pytest.mark.parametrize(("most", "exchanges"), [(100, 0), (3, 1)])
+def test_few_rows_are_grouped_and_joined_without_an_exchange_however_many_files_they_lie_in(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, most: int, exchanges: int
+) -> None:
+    monkeypatch.setattr(amount_module, "FEW_ROWS", most)
+    seed(lake, [1, 2], [3, 1])
+    with Amount(most).tuned(lake.session):
+        rows, wanted_keys = lake.read(EVENTS), to_join(lake.session(), pa.table({"k": [1, 3, 5]}))
+        counts = rows.join(wanted_keys, "k").groupBy("v").count()
+        assert counts.collect() == [("old", 3)]
+        assert plan_of(counts).count("Exchange") == exchanges
 
 
 @pytest.mark.parametrize("most", [0, 3, 100])
