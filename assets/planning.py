@@ -18,7 +18,7 @@ from tidemark.timeops.errors import LakeError
 from tidemark.timeops.rules.time_rules import Waiter, waiters_to_json
 from tidemark.timeops.spec.window import root_of
 
-MOST_RECORDS = 25_000_000
+MOST_IN_A_BATCH = 25_000_000
 """A longer backlog is cut into batches: each core is sent a number for every block of a batch's records, and of these
 there are then at most about a million."""
 
@@ -115,7 +115,7 @@ def next_segment(
 
     Args:
         workspace: The pipeline.
-        max_events: The most records in one batch; by default, and at most, MOST_RECORDS.
+        max_events: The most records in one batch; by default, and at most, MOST_IN_A_BATCH.
         flush: Flush after the last record of the log.
         tick_us: Clock of a tick to add after the last record of the log, microseconds; None for no tick.
         reopen: Why a flushed pipeline takes new records again; None if it does not.
@@ -136,7 +136,7 @@ def next_segment(
                 raise flushed_already(workspace)
             return LogSegment(first, first, flushes=False, after=last_commit)
         why = reopen if end > first else None
-        most = min(max_events or MOST_RECORDS, MOST_RECORDS)
+        most = min(max_events or MOST_IN_A_BATCH, MOST_IN_A_BATCH)
         read = workspace.batches.last_commit("ingest")
         # An aligned batch has records of the latest ingestion only: these sources were left waiting.
         waits = workspace.named_now(waits_in(read.plan)) if read else frozenset[Waiter]()

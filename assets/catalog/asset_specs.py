@@ -14,7 +14,7 @@ from typing import Any
 import dagster as dg
 
 from tidemark.assets.catalog.columns import Column, columns_of_tables
-from tidemark.assets.catalog.days.partitions import days_of
+from tidemark.assets.catalog.days.partitions import day_partitions
 from tidemark.assets.catalog.days.versions import UPSTREAM_OF_DAYS, versions_of
 from tidemark.assets.catalog.runs import key
 from tidemark.assets.catalog.upstream import Upstream, upstream_of
@@ -360,5 +360,5 @@ def _window(file: SpecFile, window: WindowSpec) -> dg.AssetSpec:
         tags=dict(spec.tags),
         skippable=True,  # its days are reported one by one
         automation_condition=_CONDITIONS.get(window.automation_condition or ""),
-        partitions_def=days_of(spec, window.name),
+        partitions_def=day_partitions(spec, window.name),
     )

@@ -41,7 +41,7 @@ from tidemark.timeops.values.utc import us_of
 REPLAYED_KINDS = (TICK, WAIT, END_OF_INPUT, REOPEN, TABLE)
 """The control items that a segment of the log begins or ends with."""
 
-MOST_RECORDS = 10_000_000
+MOST_IN_A_PIECE = 10_000_000
 """The most records of one piece: a rebuild that is stopped loses at most the work on one piece."""
 
 
@@ -69,10 +69,10 @@ def pieces_left(
         begin_seq: The first `_arrival_seq` that is not done.
         replayed: How many of the items are done.
         end_seq: End of the log, as far as it has to be judged.
-        most: Records of a piece; by default MOST_RECORDS.
+        most: Records of a piece; by default MOST_IN_A_PIECE.
         waits: The sources and splits that wait before the first item.
     """
-    first, reopens, most = begin_seq, None, most or MOST_RECORDS
+    first, reopens, most = begin_seq, None, most or MOST_IN_A_PIECE
     versions: Mapping[str, str] = {}
     for number, item in enumerate(items):
         versions_after = {**versions, **dict([table_of(item)])} if item["kind"] == TABLE else versions

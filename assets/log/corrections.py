@@ -22,7 +22,15 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from tidemark.assets.log.control import CORRECTION, control_item
-from tidemark.assets.log.exclusions import Excluded, Numbers, as_it_is, excluded, moved_clock, pairs_of, ranges_of
+from tidemark.assets.log.exclusions import (
+    Excluded,
+    Numbers,
+    excluded,
+    moved_clock,
+    pairs_of,
+    ranges_of,
+    records_under,
+)
 from tidemark.resources import tables
 from tidemark.resources.batches.committed import Published, pipeline_of
 from tidemark.resources.sources.records import FILE, MALFORMED, MODIFIED, POSITION, RESCUED
@@ -139,7 +147,7 @@ def _with_places(
     )
     out = excluded(workspace)
     everything = Excluded(corrected=out.corrected, places=out.places, records=out.records)  # also excluded records
-    log = as_it_is(workspace, everything, 0, workspace.progress.log_end()).where(F.col(c.SOURCE) == source.name)
+    log = records_under(workspace, everything, 0, workspace.progress.log_end()).where(F.col(c.SOURCE) == source.name)
     candidates = log.select(
         F.col(c.SEQ).alias(REPLACED_SEQ),
         c.to_us(c.ARRIVAL).alias(REPLACED_ARRIVAL),

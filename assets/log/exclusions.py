@@ -199,8 +199,8 @@ def pairs_in(runs: Sequence[Sequence[int]]) -> tuple[Numbers, Numbers]:
     return np.concatenate([no_numbers(), *places]), np.concatenate([no_numbers(), *records])
 
 
-def as_it_is(workspace: Workspace, changes: Excluded, first_seq: int, end_seq: int) -> DataFrame:
-    """Return the records of a part of the log as it is with some changes."""
+def records_under(workspace: Workspace, changes: Excluded, first_seq: int, end_seq: int) -> DataFrame:
+    """Return the records of a part of the log as it is under some changes."""
     records = _stored(workspace, first_seq, end_seq)
     excluded_seqs = changes.between(first_seq, end_seq)
     begin, end = np.searchsorted(changes.places, [first_seq, end_seq])
@@ -244,7 +244,7 @@ def without(workspace: Workspace, records: DataFrame, numbers: Numbers) -> DataF
 def records_between(workspace: Workspace, first_seq: int, end_seq: int) -> DataFrame:
     """Return the records of the log from one number on and before another, as it is with all that was decided."""
     out = excluded(workspace)
-    records = _with_clock(workspace, as_it_is(workspace, out, first_seq, end_seq), out, first_seq, end_seq)
+    records = _with_clock(workspace, records_under(workspace, out, first_seq, end_seq), out, first_seq, end_seq)
     return _with_marks(workspace, records, out.ahead_between(first_seq, end_seq))
 
 

@@ -29,7 +29,7 @@ from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import ALL_ROWS, NO_ROWS, Filters
 from tidemark.timeops import columns as c
 from tidemark.timeops.events.adjustment import FUTURE_ARRIVAL, KEPT, MOVED
-from tidemark.timeops.events.stored_times import EVENT_US
+from tidemark.timeops.events.stored_times import COUNTED_EVENT_US
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.figures.counts import Outcomes
 from tidemark.timeops.values.instants import NONE, Array, integers
@@ -187,7 +187,7 @@ class _Events:
     def _judged_records(self, rows: pa.Table, numbers: Places) -> pa.Table:
         """Return records with what was judged of them; `numbers` are their places in the segment."""
         outcomes = self.outcomes
-        events_us = outcomes.instants.get(EVENT_US)
+        events_us = outcomes.instants.get(COUNTED_EVENT_US)
         columns = {
             c.TIMESTAMP: pa.array(self.us[len(self.held) + numbers]),
             c.EVENT_TIME: rows[c.ARRIVAL] if events_us is None else _nulled(events_us[numbers]),

@@ -38,7 +38,7 @@ from tidemark.timeops.expressions.try_expression import as_json
 from tidemark.timeops.spec import Spec, WindowSpec
 from tidemark.timeops.values.utc import Instant, us_of
 
-MOST_RECORDS = 1_000
+MOST_CAPTURED = 1_000
 """The most records of a case."""
 _MOST_NAMED = 10
 _WHOLE = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
@@ -125,10 +125,10 @@ def _check_range(workspace: Workspace, first_seq: int, last_seq: int) -> None:
             f"--seq {first_seq}..{last_seq}: the log of {workspace.spec.name} has no such stretch.",
             expected=f"two numbers from {begin:,} to {end - 1:,}, the smaller one first",
         )
-    if last_seq - first_seq >= MOST_RECORDS:
+    if last_seq - first_seq >= MOST_CAPTURED:
         raise SpecError(
             f"--seq {first_seq}..{last_seq}: {last_seq - first_seq + 1:,} records are too many for a case.",
-            expected=f"at most {MOST_RECORDS:,}",
+            expected=f"at most {MOST_CAPTURED:,}",
             remedy="choose the records around the one that is meant",
         )
 

@@ -78,7 +78,7 @@ def test_after_a_drawn_change_and_a_rebuild_the_tables_are_those_of_a_new_pipeli
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dice: Dice
 ) -> None:
     drawn = draw(dice)
-    monkeypatch.setattr(replay, "MOST_RECORDS", dice.choice((40, 17, 1_000)))
+    monkeypatch.setattr(replay, "MOST_IN_A_PIECE", dice.choice((40, 17, 1_000)))
     cut = RunOptions(max_events_per_batch=dice.choice((30, 11, None)))
     out, taken_out = str(dice.choice((7, 0, 31, 52))), dice.choice(("with it", "before", "after"))
     taken_out = taken_out if "excluded" in drawn.what else ""

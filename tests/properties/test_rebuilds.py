@@ -66,7 +66,7 @@ def test_after_any_change_a_rebuild_gives_what_a_new_pipeline_gives(
 ) -> None:
     source = dice.choice(SOURCES)
     before, now = (spec_of(dice, source, turn) for turn in (0, 1))
-    monkeypatch.setattr(replay, "MOST_RECORDS", dice.choice((40, 17, 1_000)))
+    monkeypatch.setattr(replay, "MOST_IN_A_PIECE", dice.choice((40, 17, 1_000)))
     cut = RunOptions(max_events_per_batch=dice.choice((30, 11, None)))
     land(tmp_path / "in", 70, seed=dice.seed(1), start=START, prefix="a")
     with DagsterInstance.ephemeral() as instance:

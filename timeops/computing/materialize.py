@@ -40,7 +40,7 @@ def computed(frame: DataFrame) -> DataFrame:
     return frame.localCheckpoint(storageLevel=level)
 
 
-def as_it_is(frame: DataFrame) -> DataFrame:
+def not_materialized(frame: DataFrame) -> DataFrame:
     """Return the frame itself: many rows are cheaper to compute again than to materialize."""
     return frame
 
@@ -75,6 +75,6 @@ class Execution:
         look_up: How results get what this process knows of their keys.
     """
 
-    materialize: Materialize = as_it_is
+    materialize: Materialize = not_materialized
     keep: Materialize | None = None
     look_up: LookUp = by_keys

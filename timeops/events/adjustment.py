@@ -21,7 +21,14 @@ from tidemark.timeops.calendar.grid import close_asked
 from tidemark.timeops.computing.materialize import Execution, Some, Stored
 from tidemark.timeops.events.duplicates import with_duplicates
 from tidemark.timeops.events.event_time import extract, gap_us, timeline
-from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, MOVED_BY, SOURCE_PLACE, WHY, stored_times
+from tidemark.timeops.events.stored_times import (
+    COUNTED_ARRIVAL_US,
+    COUNTED_EVENT_US,
+    MOVED_BY,
+    SOURCE_PLACE,
+    WHY,
+    stored_times,
+)
 from tidemark.timeops.expressions.tokens import literals
 from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.narrow import BROADCAST, fetched, to_join
@@ -46,7 +53,7 @@ IN_SEQUENCE, PASSED, HELD = "sequence", "passed", "held"
 
 _MET = {"watermark": c.W_BEFORE, "set_by": c.W_SET_BY}
 """By column of `Watermarks.behind` the column of a record that meets this watermark."""
-_COUNTED = (WHY, MOVED_BY, SOURCE_PLACE, ARRIVAL_US, EVENT_US)
+_COUNTED = (WHY, MOVED_BY, SOURCE_PLACE, COUNTED_ARRIVAL_US, COUNTED_EVENT_US)
 
 RELEASE_ORDER = (c.TIMELINE, c.TIMESTAMP, c.SEQ)
 """Released events of a timeline form one sequence in this order; ties keep arrival order."""
@@ -125,7 +132,8 @@ class Adjusted:
         watermarks: How the watermarks rose in it.
         ends: The watermark around the segment where only one timeline can be; None where each row looks for its own.
         count_columns: With `Segment.counts` what counts ask of each record, in the order of the log: WHY, and as far
-            as the rules make a difference MOVED_BY, SOURCE_PLACE, ARRIVAL_US and EVENT_US, NONE for null.
+            as the rules make a difference MOVED_BY, SOURCE_PLACE, COUNTED_ARRIVAL_US and COUNTED_EVENT_US, NONE for
+            null.
         seqs: The numbers of its records, where they are so many that they are fetched piece by piece.
         admitted: The records that an operator has let in, see `admitted_events`; None for none. Windows have them
             from the state before the log, so they are not among `accepted`. What a rule refuses is in `refused`, too.
@@ -393,14 +401,17 @@ def _asked_by_counts(rules: TimeRules, *, has_marks: bool) -> list[str]:
         number = f"IF({place} > 0, {place} - 1, {len(rules.sources)})"
         columns.append(f"CAST({number} AS SMALLINT) AS {SOURCE_PLACE}")
     if any(source.timestamp_by is not None for source in rules.sources):
-        columns += [f"unix_micros({c.ARRIVAL}) AS {ARRIVAL_US}", f"unix_micros({c.EVENT_TIME}) AS {EVENT_US}"]
+        columns += [
+            f"unix_micros({c.ARRIVAL}) AS {COUNTED_ARRIVAL_US}",
+            f"unix_micros({c.EVENT_TIME}) AS {COUNTED_EVENT_US}",
+        ]
     return columns
 
 
 def _copied(rows: pa.Table) -> dict[str, Array]:
     """Copy the columns that counts ask for, so that the full rows can be freed."""
     names = [name for name in _COUNTED if name in rows.column_names]
-    instants = (ARRIVAL_US, EVENT_US)
+    instants = (COUNTED_ARRIVAL_US, COUNTED_EVENT_US)
     return {n: integers(rows[n]).copy() if n in instants else rows[n].to_numpy().copy() for n in names}
 
 

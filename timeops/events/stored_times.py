@@ -30,7 +30,7 @@ MOVED_BY = "__tm_moved_by"
 """TINYINT: the bits of adjustment.MOVED that are known before rule 3; rule 1 may have moved or kept an event."""
 SOURCE_PLACE = "__tm_source_place"
 """SMALLINT, of several sources: the place of the record's source in the rules; their number for another source."""
-ARRIVAL_US, EVENT_US = "__tm_counted_arrival_us", "__tm_counted_event_us"
+COUNTED_ARRIVAL_US, COUNTED_EVENT_US = "__tm_counted_arrival_us", "__tm_counted_event_us"
 
 _EVENT, _CLOCK, _ARRIVAL = _INSTANTS = ("event", "clock", "arrival")
 
@@ -133,7 +133,7 @@ def _narrow(rows: pa.Table, items: DataFrame, rules: TimeRules, texts: Sequence[
             place = pc.fill_null(pc.index_in(rows[SOURCE], value_set=names), len(names))
             columns[SOURCE_PLACE] = place.cast(pa.int16())
         if any(source.timestamp_by is not None for source in rules.sources):
-            columns |= {ARRIVAL_US: rows[_ARRIVAL], EVENT_US: rows[_EVENT]}
+            columns |= {COUNTED_ARRIVAL_US: rows[_ARRIVAL], COUNTED_EVENT_US: rows[_EVENT]}
     return pa.table(columns)
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from tidemark.timeops.columns import SOURCE
 from tidemark.timeops.engine import Outcome
 from tidemark.timeops.events.adjustment import KEPT, MOVED, Adjusted
-from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, MOVED_BY, SOURCE_PLACE, WHY
+from tidemark.timeops.events.stored_times import COUNTED_ARRIVAL_US, COUNTED_EVENT_US, MOVED_BY, SOURCE_PLACE, WHY
 from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.rules.reasons import OF_WINDOWS, REASONS, Reason
 from tidemark.timeops.spec import WindowSpec
@@ -45,7 +45,7 @@ class Outcomes:
     Attributes:
         items: What the loop was told, of the whole segment.
         behind: BEHIND: the events that are behind the watermark, with the watermark.
-        instants: ARRIVAL_US and EVENT_US of the whole segment; empty where arrival is the event time.
+        instants: COUNTED_ARRIVAL_US and COUNTED_EVENT_US of the whole segment; empty where arrival is the event time.
         place: Which items these are.
         reason: Which of REASONS refused the record, counted from 1; 0 of an accepted event.
         moved: Which of MOVED did so to an accepted event, bit by bit.
@@ -82,7 +82,7 @@ class Outcomes:
         return Outcomes(
             items=items,
             behind=behind,
-            instants={name: columns[name] for name in (ARRIVAL_US, EVENT_US) if name in columns},
+            instants={name: columns[name] for name in (COUNTED_ARRIVAL_US, COUNTED_EVENT_US) if name in columns},
             place=range(len(items.seq)),
             reason=codes[WHY],
             moved=codes[MOVED_BY],
@@ -110,12 +110,12 @@ class Outcomes:
     @property
     def arrival(self) -> Array:
         """The arrival of each; NONE where arrival is the event time."""
-        return self._instants(ARRIVAL_US)
+        return self._instants(COUNTED_ARRIVAL_US)
 
     @property
     def event(self) -> Array:
         """The event time of each; NONE where arrival is the event time."""
-        return self._instants(EVENT_US)
+        return self._instants(COUNTED_EVENT_US)
 
     @property
     def t(self) -> Array:

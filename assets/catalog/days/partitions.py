@@ -47,7 +47,7 @@ _LONGEST_S = 20
 """How long a run or look takes to report days that it did not write: Dagster ends a look after a minute."""
 
 
-def days_of(spec: Spec, window: str) -> DynamicPartitionsDefinition:
+def day_partitions(spec: Spec, window: str) -> DynamicPartitionsDefinition:
     """Return the partitions of a window: each has its own, as one may have results of a day and another none."""
     return DynamicPartitionsDefinition(name=_name(spec, window))
 

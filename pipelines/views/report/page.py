@@ -217,7 +217,7 @@ def _joined(sentences: Iterable[str]) -> Markup:
     return Markup(" ").join(sentences)
 
 
-MOST_RECORDS = 1_000_000
+MOST_PICTURED = 1_000_000
 """Pictures are of no more than so many records, the newest: a record takes 48 bytes while they are gathered."""
 
 _QUANTILES = tuple(
@@ -255,7 +255,7 @@ def log_charts(state: State) -> LogCharts | str:
     if not state.spec.outputs.ordered_events:
         return "This pipeline writes no ordered_events, so there is nothing to draw them from."
     end = state.processed_end
-    first = max(0, end - MOST_RECORDS)
+    first = max(0, end - MOST_PICTURED)
     lateness = lateness_of_log(state.lake, state.versions, state.spec, (first, end), _positions(state, first))
     return LogCharts(
         watermark=source_of(draw_watermark(lateness.bins)),
@@ -275,7 +275,7 @@ class AdvicePart:
 
 def advice_part(log: PipelineLog, state: State) -> AdvicePart | None:
     """Return advice where it can be computed quickly and without Spark; None elsewhere."""
-    is_asked = 0 < state.processed_end <= MOST_RECORDS and has_event_time(state.spec.sources, state.spec.time)
+    is_asked = 0 < state.processed_end <= MOST_PICTURED and has_event_time(state.spec.sources, state.spec.time)
     with suppress(TidemarkError):  # where SQL of the spec would have to be computed
         if is_asked:
             answer = advice_on(log.workspace, log.committed.times)
@@ -295,7 +295,7 @@ class Story:
 def stories(log: PipelineLog, state: State, letters: Sequence[Row]) -> list[Story]:
     """Explain the newest dead letter of each reason; `letters` are the newest first."""
     newest = {row["reason"]: row["_arrival_seq"] for row in reversed(letters) if row["_arrival_seq"] is not None}
-    texts = _explained(log, [*newest.values()]) if state.processed_end <= MOST_RECORDS else [""] * len(newest)
+    texts = _explained(log, [*newest.values()]) if state.processed_end <= MOST_PICTURED else [""] * len(newest)
     unsorted = [Story(reason, seq, text) for (reason, seq), text in zip(newest.items(), texts, strict=True)]
     return sorted(unsorted, key=lambda story: (story.reason not in OF_TIME, -state.dead_letters[story.reason]))
 

@@ -119,7 +119,7 @@ def all_of(made: Made) -> dict[str, list[dict[str, Any]]]:
 def test_a_rebuild_under_the_same_spec_changes_no_row_and_live_runs_go_on(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, runs: Sequence[RunOptions]
 ) -> None:
-    monkeypatch.setattr(replay, "MOST_RECORDS", 50)
+    monkeypatch.setattr(replay, "MOST_IN_A_PIECE", 50)
     file, settings = made = written(tmp_path, "spec", text)
     start = START
     with DagsterInstance.ephemeral() as instance:

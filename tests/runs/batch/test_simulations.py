@@ -76,7 +76,7 @@ def test_a_simulation_is_what_a_run_with_that_setting_makes_and_writes_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dice: Dice
 ) -> None:
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(replay, "MOST_RECORDS", dice.choice((40, 1_000)))
+    monkeypatch.setattr(replay, "MOST_IN_A_PIECE", dice.choice((40, 1_000)))
     keeps = dice.choice((False, True, False))
     choices = LATE if keeps else SETTINGS
     settings = [dice.turn(choices, 0), dice.choice(choices[1:])]

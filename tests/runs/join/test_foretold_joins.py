@@ -37,7 +37,7 @@ def test_rows_of_joins_are_foretold_as_a_run_or_a_rebuild_makes_them(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(replay, "MOST_RECORDS", 90)
+    monkeypatch.setattr(replay, "MOST_IN_A_PIECE", 90)
     now = written(tmp_path, "joining", SPEC)
     land(tmp_path / "asks", 90, seed=3)
     land(tmp_path / "bids", 90, seed=4)

@@ -59,7 +59,7 @@ def test_an_audit_recomputes_windows_over_joins(spark: SparkSession, tmp_path: P
 def test_windows_over_joins_are_sums_of_their_rows_in_batches_in_days_and_in_a_rebuild(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replay, "MOST_RECORDS", 90)  # what is computed in memory goes piece by piece as well
+    monkeypatch.setattr(replay, "MOST_IN_A_PIECE", 90)  # what is computed in memory goes piece by piece as well
     made = written(tmp_path, "paying", SPEC)
     land(tmp_path / "asks", 80, seed=3)
     land(tmp_path / "bids", 80, seed=4)

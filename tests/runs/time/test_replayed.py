@@ -91,7 +91,7 @@ def assert_explained_as_let_in(made: Made, seqs: list[int]) -> None:
 def test_chosen_letters_come_into_their_windows_and_nothing_else_changes(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replay_module, "MOST_RECORDS", 70)  # a rebuild judges the log in several pieces
+    monkeypatch.setattr(replay_module, "MOST_IN_A_PIECE", 70)  # a rebuild judges the log in several pieces
     made = written(tmp_path, "shop", DROPS)
     warehouse, spec = made[1].warehouse, made[0].spec
     where = "reason IN ('out_of_order', 'late_arrival') AND _arrival_seq < 120"
