@@ -158,6 +158,7 @@ def files_of(folder: Place) -> SubTreeFileSystem:
 
 _DIGITS = re.compile(r"\d{20}")
 _PAGE_ROWS = 16_384  # are decoded at once where nothing is made of them
+_FILES_OF_A_TASK = 32  # to Spark opening a file is 4 MB of 128 MB a task: more files are read by several
 _KEPT = 100  # the number of known versions at which all are dropped
 
 
@@ -379,7 +380,7 @@ class Version:
         # The base path keeps Spark from reading folders above, such as `year=2026`, as columns.
         reader = spark.read.schema(self.spark_schema).option("basePath", spark_url(self.folder))
         rows = reader.parquet(*(without_wildcards(spark_url(self.folder / file)) for file in files))
-        return Amount(self.row_count(files)).together(rows)
+        return rows if len(files) > _FILES_OF_A_TASK else Amount(self.row_count(files)).together(rows)
 
 
 def _by_file(actions: pa.Table, column: str) -> Mapping[str, int]:

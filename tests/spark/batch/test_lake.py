@@ -29,6 +29,7 @@ from pyspark.sql.types import (
 
 import tidemark as tm
 from tidemark.resources.delta import lake as lake_module
+from tidemark.resources.delta import versions
 from tidemark.resources.delta.files import piece_of
 from tidemark.resources.delta.lake import ConflictError, Lake
 from tidemark.resources.delta.versions import NO_ROWS, Filters
@@ -250,11 +251,15 @@ def test_restore_brings_back_exactly_what_a_version_held(lake: Lake) -> None:
     assert lake.read(EVENTS, version=5).count() == 4
 
 
-@pytest.mark.parametrize(("most", "exchanges"), [(100, 0), (3, 1)])
-def test_few_rows_are_grouped_and_joined_without_an_exchange_however_many_files_they_lie_in(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, most: int, exchanges: int
+@pytest.mark.parametrize(
+    ("most", "most_files", "exchanges"),
+    [pytest.param(100, 2, 0, id="few"), pytest.param(3, 2, 1, id="rows"), pytest.param(100, 1, 1, id="files")],
+)
+def test_few_rows_of_few_files_are_grouped_and_joined_without_an_exchange(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, most: int, most_files: int, exchanges: int
 ) -> None:
     monkeypatch.setattr(amount_module, "FEW_ROWS", most)
+    monkeypatch.setattr(versions, "_FILES_OF_A_TASK", most_files)
     seed(lake, [1, 2], [3, 1])
     with Amount(most).tuned(lake.session):
         rows, wanted_keys = lake.read(EVENTS), to_join(lake.session(), pa.table({"k": [1, 3, 5]}))
