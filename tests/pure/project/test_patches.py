@@ -1,10 +1,11 @@
-"""The product has all names that tests replace in it.
+"""The product has all names that tests replace in it, and that programs in texts import from it.
 
-Long tests would be the last to say so, as a run takes few of them.
+No type checker looks at them, and long tests would be the last to fail, as a run takes few of them.
 """
 
 import ast
 import importlib
+import re
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from tests import ROOT
 
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
+IMPORT = re.compile(r"from (tidemark[\w.]*) import ([\w, ]+)")
 
 
 class Patch(NamedTuple):
@@ -86,6 +88,21 @@ def test_tests_replace_only_what_the_product_has() -> None:
         if not patch.is_of_something
     ]
     assert not missing
+
+
+def test_programs_in_texts_import_only_what_the_product_has() -> None:
+    imported = {
+        (str(path.relative_to(ROOT)), module, name.split(" as ")[0].strip())
+        for path in (*TESTS, *(ROOT / "benchmarks").rglob("*.py"))
+        for module, names in IMPORT.findall(path.read_text(encoding="utf-8"))
+        for name in names.strip(", ").split(",")
+    }
+    assert len(imported) > 1000
+    assert not [
+        place
+        for place in imported
+        if not hasattr(importlib.import_module(place[1]), place[2]) and not is_module(f"{place[1]}.{place[2]}")
+    ]
 
 
 @pytest.mark.parametrize(

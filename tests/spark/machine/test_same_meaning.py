@@ -72,8 +72,8 @@ EXPRESSIONS = [
 ANSWERS = """
 import json
 from tests.spark.machine.test_same_meaning import answers
-from tidemark.resources.spark.session import local_session, session_config, settle, without_tables
-config = without_tables(session_config(small=True))
+from tidemark.resources.spark.session import local_session, session_config, settle, without_delta
+config = without_delta(session_config(small=True))
 print(json.dumps(answers(local_session(config))))
 assert local_session(config) and not settle.cache_info().misses, "it takes seconds, and its Java has our options"
 """
