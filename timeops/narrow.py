@@ -71,13 +71,10 @@ def numbers(rows: pa.Table, names: Sequence[str]) -> Array:
 def to_join(spark: SparkSession, rows: pa.Table) -> DataFrame:
     """Return rows of the driver as a frame to join with, which is sent to every core unless they are too many.
 
-    In a batch of few rows sending them would be a job of its own, which takes longer than to sort both sides. Few lie
-    in one partition, as the rows of such a batch do: then neither side is exchanged.
+    In a batch of few rows sending them would be a job of its own, which takes longer than to sort both sides.
     """
     frame = from_driver(spark, rows)
-    if len(rows) > BROADCAST:
-        return frame
-    return F.broadcast(frame) if rows.nbytes > _SPARK_DECIDES else frame.coalesce(1)
+    return F.broadcast(frame) if len(rows) <= BROADCAST and rows.nbytes > _SPARK_DECIDES else frame
 
 
 def beside(rows: DataFrame, added: pa.Table, keys: Sequence[str], how: str = "inner") -> DataFrame:

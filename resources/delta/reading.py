@@ -18,7 +18,6 @@ from deltalake import DeltaTable, Schema
 from tidemark.resources.delta.columns import sql_types_of
 from tidemark.resources.delta.versions import Filters, Opened
 from tidemark.resources.places.place import Place
-from tidemark.resources.spark.amount import Amount
 from tidemark.timeops.errors import LakeError
 
 if TYPE_CHECKING:  # reading control tables must not wait for PySpark
@@ -104,8 +103,7 @@ class LakeReader:
         from tidemark.timeops.computing.materialize import from_driver  # noqa: PLC0415
 
         schema = self.opened.version_at(table).spark_schema
-        frame = from_driver(self.session(), rows, StructType([schema[name] for name in rows.column_names]))
-        return Amount(len(rows)).together(frame)
+        return from_driver(self.session(), rows, StructType([schema[name] for name in rows.column_names]))
 
     def rows(
         self,

@@ -40,7 +40,6 @@ from tidemark.resources.places.place import (
     spark_url,
     without_wildcards,
 )
-from tidemark.resources.spark.amount import Amount
 from tidemark.resources.tables import remedy_of
 from tidemark.timeops.errors import LakeError, first_line
 from tidemark.timeops.expressions.tokens import literal
@@ -158,7 +157,6 @@ def files_of(folder: Place) -> SubTreeFileSystem:
 
 _DIGITS = re.compile(r"\d{20}")
 _PAGE_ROWS = 16_384  # are decoded at once where nothing is made of them
-_FILES_OF_A_TASK = 32  # to Spark opening a file is 4 MB of 128 MB a task: more files are read by several
 _KEPT = 100  # the number of known versions at which all are dropped
 
 
@@ -379,8 +377,7 @@ class Version:
             return empty_frame(spark, self.spark_schema)
         # The base path keeps Spark from reading folders above, such as `year=2026`, as columns.
         reader = spark.read.schema(self.spark_schema).option("basePath", spark_url(self.folder))
-        rows = reader.parquet(*(without_wildcards(spark_url(self.folder / file)) for file in files))
-        return rows if len(files) > _FILES_OF_A_TASK else Amount(self.row_count(files)).together(rows)
+        return reader.parquet(*(without_wildcards(spark_url(self.folder / file)) for file in files))
 
 
 def _by_file(actions: pa.Table, column: str) -> Mapping[str, int]:

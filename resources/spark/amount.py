@@ -1,8 +1,8 @@
 """How many rows Spark is going to compute, as far as that is known before it does, and what follows from it.
 
 Here: the only place that chooses between a way for few rows and one for many. Few rows take longer to plan than to
-compute, on two cores as on many: so they are planned fast, lie in one partition, and this process takes them as one
-answer. Not here: rows that need no Spark: there one way serves any number (resources/delta/ordering.py).
+compute, on two cores as on many: so they are planned fast, and this process takes them as one answer. Not here: rows
+that need no Spark: there one way serves any number (resources/delta/ordering.py).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -76,19 +76,12 @@ class Amount:
         rows: pa.Table = frame.limit(FEW_ROWS + 1).toArrow()
         return rows.combine_chunks() if rows.num_rows <= FEW_ROWS else None
 
-    def together(self, frame: "DataFrame") -> "DataFrame":
-        """Return few rows in one partition: Spark groups and joins such rows where they are, without an exchange."""
-        return frame.coalesce(1) if self.are_few else frame
-
     def execution(self) -> "Execution":
         """Return how a segment of so many records is computed in this process."""
         from tidemark.timeops.computing.materialize import Execution, by_row, computed  # noqa: PLC0415
 
-        def computed_together(frame: "DataFrame") -> "DataFrame":
-            return computed(self.together(frame))
-
-        keep = computed_together if self.rows is not None and self.rows <= KEPT_ROWS else None
-        return Execution(computed_together, keep, by_row if self.are_few else _by_keys_once)
+        keep = computed if self.rows is not None and self.rows <= KEPT_ROWS else None
+        return Execution(computed, keep, by_row if self.are_few else _by_keys_once)
 
 
 def _by_keys_once(rows: "DataFrame", keys: Sequence[str], add: "Materialize") -> "DataFrame":

@@ -29,7 +29,6 @@ from pyspark.sql.types import (
 
 import tidemark as tm
 from tidemark.resources.delta import lake as lake_module
-from tidemark.resources.delta import versions
 from tidemark.resources.delta.files import piece_of
 from tidemark.resources.delta.lake import ConflictError, Lake
 from tidemark.resources.delta.versions import NO_ROWS, Filters
@@ -39,7 +38,6 @@ from tidemark.resources.spark.delta_jars import delta_package
 from tidemark.resources.spark.session import check_java, session_config
 from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA, LOG_CONTROL, LOG_CONTROL_SCHEMA
 from tidemark.timeops.errors import FencedError, LakeError, TidemarkError
-from tidemark.timeops.narrow import to_join
 
 EVENTS = "ordered_events"
 SCHEMA = StructType([StructField("k", LongType()), StructField("v", StringType())])
@@ -69,11 +67,6 @@ def lake(tmp_path: Path, spark: SparkSession) -> Lake:
 def some(lake: Lake, keys: Sequence[int], value: str = "old") -> DataFrame:
     """Rows with these keys, in one file."""
     return lake.session().createDataFrame([(key, value) for key in keys], SCHEMA).coalesce(1)
-
-
-def plan_of(frame: DataFrame) -> str:
-    """Return the physical plan as Spark shows it, each operator once."""
-    return str(frame._jdf.queryExecution().executedPlan().toString())
 
 
 def seed(lake: Lake, *files: Sequence[int]) -> None:
@@ -249,23 +242,6 @@ def test_restore_brings_back_exactly_what_a_version_held(lake: Lake) -> None:
     assert lake.restore(EVENTS, 0) == 6
     assert lake.read(EVENTS).count() == 0
     assert lake.read(EVENTS, version=5).count() == 4
-
-
-@pytest.mark.parametrize(
-    ("most", "most_files", "exchanges"),
-    [pytest.param(100, 2, 0, id="few"), pytest.param(3, 2, 1, id="rows"), pytest.param(100, 1, 1, id="files")],
-)
-def test_few_rows_of_few_files_are_grouped_and_joined_without_an_exchange(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, most: int, most_files: int, exchanges: int
-) -> None:
-    monkeypatch.setattr(amount_module, "FEW_ROWS", most)
-    monkeypatch.setattr(versions, "_FILES_OF_A_TASK", most_files)
-    seed(lake, [1, 2], [3, 1])
-    with Amount(most).tuned(lake.session):
-        rows, wanted_keys = lake.read(EVENTS), to_join(lake.session(), pa.table({"k": [1, 3, 5]}))
-        counts = rows.join(wanted_keys, "k").groupBy("v").count()
-        assert counts.collect() == [("old", 3)]
-        assert plan_of(counts).count("Exchange") == exchanges
 
 
 @pytest.mark.parametrize("most", [0, 3, 100])
